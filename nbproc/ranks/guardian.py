@@ -1,0 +1,177 @@
+"""A tiny process that ends a run's processes when their owner is gone.
+
+It is a program of its own (the owner runs this file by path, isolated): no torch, no threads, one loop. It reads
+lines from its standard input:
+
+    server PID START     the fork server: its children are ranks too
+    rank PID START       a rank, leader of its own session
+    gone PID             that rank has ended and was cleaned up
+    mark TEXT            processes with NBPROC_RUN=TEXT... in their environment belong to the owner
+    unmark TEXT
+    bye                  the owner ends in order and has left nothing
+
+START is the process's start time (field 22 of /proc/PID/stat, or 0 where there is none): a number that was given to
+another process in the meantime is never touched. When the owner has ended, everything listed, its sessions, the
+server's children and the marked processes get SIGKILL, again and again until none is left, and the guardian ends.
+Not covered: a process that made itself a daemon (a session of its own) and cleaned its environment.
+
+    python guardian.py OWNER_PID OWNER_PIDFD          (OWNER_PIDFD is -1 where the system has no pidfds)
+"""
+
+import os
+import select
+import signal
+import sys
+import time
+
+MARK = b"NBPROC_RUN="
+
+
+def table():
+    """Every process now: pid -> (parent, session, start time, state). Empty where there is no /proc."""
+    processes = {}
+    try:
+        names = os.listdir("/proc")
+    except OSError:
+        return processes
+    for name in names:
+        if name.isdigit():
+            try:
+                with open("/proc/" + name + "/stat", "rb") as file:
+                    stat = file.read()
+            except OSError:
+                continue
+            fields = stat[stat.rindex(b")") + 2 :].split()
+            processes[int(name)] = (int(fields[1]), int(fields[3]), int(fields[19]), fields[0])
+    return processes
+
+
+def marked(pid, marks):
+    """Say whether a process carries one of the marks in the environment it was started with."""
+    try:
+        with open("/proc/%d/environ" % pid, "rb") as file:
+            environment = file.read().split(b"\0")
+    except OSError:
+        return False
+    return any(
+        entry == MARK + mark or entry.startswith(MARK + mark + b"/")
+        for entry in environment
+        if entry.startswith(MARK)
+        for mark in marks
+    )
+
+
+class Watch:
+    """What the owner has told so far."""
+
+    def __init__(self):
+        self.ranks = {}
+        self.servers = {}
+        self.marks = set()
+
+    def hear(self, line):
+        """Take in one line; one that is not understood is left out."""
+        words = line.split()
+        try:
+            if words[0] == b"server":
+                self.servers[int(words[1])] = int(words[2])
+            elif words[0] == b"rank":
+                self.ranks[int(words[1])] = int(words[2])
+            elif words[0] == b"gone":
+                self.ranks.pop(int(words[1]), None)
+                self.servers.pop(int(words[1]), None)
+            elif words[0] == b"mark":
+                self.marks.add(words[1])
+            elif words[0] == b"unmark":
+                self.marks.discard(words[1])
+        except (IndexError, ValueError):
+            pass
+
+    def victims(self, sessions):
+        """The processes to end now; ``sessions`` collects the sessions that were found to be the owner's."""
+        processes = table()
+        me = os.getpid()
+        found = set()
+        for pid, start in list(self.ranks.items()) + list(self.servers.items()):
+            entry = processes.get(pid)
+            if entry is not None and (start in (0, entry[2])):
+                found.add(pid)
+                if entry[1] == pid:
+                    sessions.add(pid)
+            elif entry is None:
+                sessions.add(pid)
+        alive_servers = {pid for pid in self.servers if pid in found}
+        for pid, (parent, session, _, _) in processes.items():
+            if parent in alive_servers or session in sessions or (self.marks and marked(pid, self.marks)):
+                found.add(pid)
+                if session == pid:
+                    sessions.add(pid)
+        # what hangs below a victim in a session of its own goes too
+        below = True
+        while below:
+            below = {
+                pid for pid, entry in processes.items() if entry[0] in found and entry[0] != 1 and pid not in found
+            }
+            found |= below
+        return {pid for pid in found if pid not in (me, 1) and processes[pid][3] not in (b"Z", b"X")}
+
+    def end(self):
+        """Kill until nothing is left, for at most ten seconds."""
+        sessions = set()
+        deadline = time.monotonic() + 10
+        while time.monotonic() < deadline:
+            if os.path.isdir("/proc/self"):
+                victims = self.victims(sessions)
+                if not victims:
+                    return
+                # the servers are stopped first: they must not fork between the look and the kill
+                for pid in sorted(victims, key=lambda pid: pid not in self.servers):
+                    strike(pid, signal.SIGSTOP if pid in self.servers else signal.SIGKILL)
+                for pid in victims:
+                    strike(pid, signal.SIGKILL)
+            else:
+                alive = False
+                for pid in list(self.ranks) + list(self.servers):
+                    try:
+                        os.killpg(pid, signal.SIGKILL)
+                        alive = True
+                    except OSError:
+                        strike(pid, signal.SIGKILL)
+                if not alive:
+                    return
+            time.sleep(0.02)
+
+
+def strike(pid, signum):
+    """Send a signal; a process that is gone already is fine."""
+    try:
+        os.kill(pid, signum)
+    except OSError:
+        pass
+
+
+def main(owner, pidfd):
+    """Listen until the owner has ended, then end what it left behind."""
+    for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGTSTP", "SIGTTOU", "SIGTTIN"):
+        signal.signal(getattr(signal, name), signal.SIG_IGN)
+    watch = Watch()
+    pending = b""
+    hearing = True
+    while True:
+        sources = ([0] if hearing else []) + ([pidfd] if pidfd >= 0 else [])
+        ready, _, _ = select.select(sources, [], [], None if pidfd >= 0 else 0.1)
+        if 0 in ready:
+            piece = os.read(0, 65536)
+            hearing = bool(piece)
+            *lines, pending = (pending + piece).split(b"\n")
+            for line in lines:
+                if line == b"bye":
+                    return
+                watch.hear(line)
+        elif pidfd in ready or (pidfd < 0 and os.getppid() != owner):
+            break
+    watch.end()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]))

@@ -1,0 +1,149 @@
+"""Finding and ending the processes of a run, exactly: by recorded pid and start time, session, and mark.
+
+A process is only ever signalled after a look at what it is, so a number that was given to another process in the
+meantime is never touched. Where there is no /proc, process groups are all that is known.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from nbproc.ranks import guardian, platform
+
+
+@dataclass(frozen=True)
+class Process:
+    """One process: its number and when it started (0 where the system does not tell)."""
+
+    pid: int
+    start: int
+
+
+def start_time(pid: int) -> int:
+    """Return when a process started, in clock ticks since boot; 0 if it is gone or the system does not tell."""
+    if not platform.use_linux_features():
+        return 0
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            stat = file.read()
+    except OSError:
+        return 0
+    return int(stat[stat.rindex(b")") + 2 :].split()[19])
+
+
+def send_signal(process: Process, signum: int) -> bool:
+    """Send a signal to exactly this process. Returns False if it is gone."""
+    try:
+        pidfd = platform.pidfd_open(process.pid)
+    except ProcessLookupError:
+        return False
+    if pidfd is None:
+        with contextlib.suppress(OSError):
+            os.kill(process.pid, signum)
+            return True
+        return False
+    try:
+        if process.start and start_time(process.pid) != process.start:
+            return False
+        signal.pidfd_send_signal(pidfd, signum)
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(pidfd)
+
+
+def members(leaders: Iterable[Process], mark: str = "") -> list[Process]:
+    """Return the living processes of the sessions that these led, and those that carry the mark.
+
+    Zombies are not living. Where there is no /proc, the leaders themselves are returned as long as their process
+    group has a member.
+    """
+    leaders = list(leaders)
+    if not platform.use_linux_features():
+        return [leader for leader in leaders if _group_alive(leader.pid)]
+    table = guardian.table()
+    sessions = set()
+    for leader in leaders:
+        entry = table.get(leader.pid)
+        if entry is None or not leader.start or entry[2] == leader.start:
+            sessions.add(leader.pid)
+    marks = {mark.encode()} if mark else set()
+    found = []
+    for pid, (_, session, start, state) in table.items():
+        if state in (b"Z", b"X") or pid == os.getpid():
+            continue
+        if session in sessions or (marks and guardian.marked(pid, marks)):
+            found.append(Process(pid, start))
+    return found
+
+
+def end(leaders: Iterable[Process], mark: str = "", timeout: float = 5.0) -> list[Process]:
+    """Kill what is left of these sessions and of the marked processes; wait until it is gone.
+
+    Returns what is still there after ``timeout`` seconds (a process that the system itself does not let go of).
+    """
+    leaders = list(leaders)
+    deadline = time.monotonic() + timeout
+    while True:
+        left = members(leaders, mark)
+        if not left or time.monotonic() > deadline:
+            return left
+        for process in left:
+            if platform.use_linux_features():
+                send_signal(process, signal.SIGKILL)
+            else:
+                with contextlib.suppress(OSError):
+                    os.killpg(process.pid, signal.SIGKILL)
+        wait_for(left, min(0.5, max(0.0, deadline - time.monotonic())))
+
+
+def wait_for(processes: Iterable[Process], timeout: float) -> None:
+    """Wait until these processes have ended, at most ``timeout`` seconds; they need not be children."""
+    deadline = time.monotonic() + timeout
+    for process in processes:
+        try:
+            pidfd = platform.pidfd_open(process.pid)
+        except ProcessLookupError:
+            continue
+        if pidfd is None:
+            while _alive(process.pid) and time.monotonic() < deadline:
+                time.sleep(0.01)  # without process descriptors there is nothing to wait on
+            continue
+        try:
+            if not process.start or start_time(process.pid) == process.start:
+                _readable(pidfd, deadline - time.monotonic())
+        finally:
+            os.close(pidfd)
+
+
+def _readable(fd: int, timeout: float) -> None:
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    poll.poll(max(0, int(timeout * 1000)))
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def _group_alive(pgid: int) -> bool:
+    try:
+        os.killpg(pgid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True

@@ -1,0 +1,179 @@
+"""The fork server: a process of ours that imported what ranks need and forks each rank from there.
+
+It runs as a program, in a session of its own, started once per process that launches (see `client`). A request is
+one byte on its control socket with three descriptors: the rank's end of its job socket, the write end of a status
+pipe, and a client's end of the control socket, so that a run inside a rank uses this server too.
+
+    status pipe:  the rank's pid (4 bytes, native), and when it has ended its wait status (4 bytes), then closed
+
+No request ends the server; it ends when its last client has closed the control socket.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import selectors
+import signal
+import socket
+import struct
+import sys
+
+WORD = struct.Struct("=i")
+REQUEST = b"r"
+DESCRIPTORS = 3
+_ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+def main(control_fd: int, preload: list[str]) -> None:
+    """Import the modules named, then fork ranks on request until all clients are gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    control = socket.socket(fileno=control_fd)
+    troubles = _preload(preload)
+    gc.collect()
+    gc.freeze()
+    _Server(control, troubles).serve()
+
+
+def _preload(modules: list[str]) -> list[str]:
+    """Import ahead with one thread only: a process that forks must not have threads."""
+    saved = {name: os.environ.get(name) for name in _ONE_THREAD}
+    os.environ.update(dict.fromkeys(_ONE_THREAD, "1"))
+    troubles = []
+    for name in modules:
+        try:
+            __import__(name)
+        except ModuleNotFoundError as error:
+            if error.name != name.partition(".")[0]:
+                troubles.append(f"importing {name} ahead of the ranks failed: {error!r}")
+        except BaseException as error:
+            troubles.append(f"importing {name} ahead of the ranks failed: {error!r}")
+    for name, value in saved.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+    return troubles
+
+
+class _Server:
+    def __init__(self, control: socket.socket, troubles: list[str]) -> None:
+        self._control = control
+        self._troubles = troubles
+        self._ranks: dict[int, int] = {}
+        self._selector = selectors.DefaultSelector()
+        self._wake_read, self._wake_write = os.pipe()
+
+    def serve(self) -> None:
+        """Fork on request, report each exit; return when no client is left and no rank either."""
+        os.set_blocking(self._wake_read, False)
+        os.set_blocking(self._wake_write, False)
+        signal.signal(signal.SIGCHLD, _note)
+        signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
+        self._selector.register(self._control, selectors.EVENT_READ)
+        self._selector.register(self._wake_read, selectors.EVENT_READ)
+        listening = True
+        while listening or self._ranks:
+            for key, _ in self._selector.select():
+                if key.fileobj == self._wake_read:
+                    self._drain()
+                    self._reap()
+                elif not self._answer():
+                    self._selector.unregister(self._control)
+                    listening = False
+
+    def _answer(self) -> bool:
+        """Take one request. False at the end of the control socket."""
+        try:
+            data, fds, _, _ = socket.recv_fds(self._control, 1, DESCRIPTORS + 1)
+        except InterruptedError:
+            return True
+        except OSError as error:
+            # out of descriptors or memory for this one: its client sees its pipe close
+            sys.stderr.write(f"nbproc server: a request could not be received: {error}\n")
+            return True
+        if not data and not fds:
+            return False
+        if data != REQUEST or len(fds) != DESCRIPTORS:
+            for fd in fds:
+                os.close(fd)
+            return True
+        self._fork(*fds)
+        return True
+
+    def _fork(self, job_fd: int, status_fd: int, client_fd: int) -> None:
+        try:
+            pid = os.fork()
+        except OSError as error:
+            # the status pipe closes without a pid; the reason goes to the client on the job socket
+            refuse(job_fd, f"fork failed: {error}")
+            for fd in (job_fd, status_fd, client_fd):
+                os.close(fd)
+            return
+        if pid == 0:
+            self._become_rank(job_fd, status_fd, client_fd)
+        os.close(job_fd)
+        os.close(client_fd)
+        self._ranks[pid] = status_fd
+        _tell(status_fd, pid)
+
+    def _become_rank(self, job_fd: int, status_fd: int, client_fd: int) -> None:
+        """In the child: let go of everything that is the server's and become a rank. Does not return."""
+        code = 1
+        try:
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            self._selector.close()
+            self._control.close()
+            for fd in (self._wake_read, self._wake_write, status_fd, *self._ranks.values()):
+                os.close(fd)
+            os.setsid()
+            from nbproc.ranks import client, worker
+
+            client.adopt(client_fd)
+            code = worker.run(socket.socket(fileno=job_fd), troubles=self._troubles)
+        finally:
+            os._exit(code)
+
+    def _drain(self) -> None:
+        try:
+            while os.read(self._wake_read, 4096):
+                pass
+        except BlockingIOError:
+            pass
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            status_fd = self._ranks.pop(pid, None)
+            if status_fd is not None:
+                _tell(status_fd, status)
+                os.close(status_fd)
+
+
+def refuse(job_fd: int, why: str) -> None:
+    """Say on a rank's job socket, in the rank's place, why it does not exist."""
+    from nbproc.ranks import wire
+
+    with socket.socket(fileno=os.dup(job_fd)) as sock:
+        try:
+            sock.setblocking(False)
+            wire.send(sock, wire.Kind.TROUBLE, why.encode())
+        except OSError:
+            pass
+
+
+def _tell(status_fd: int, word: int) -> None:
+    try:
+        os.write(status_fd, WORD.pack(word))
+    except OSError:
+        pass  # the client is gone; the guardian sees to the rank
+
+
+def _note(signum: int, frame: object) -> None:
+    """Wake the loop: the signal's number is written to the wake-up pipe."""
