@@ -20,6 +20,10 @@ NODE = 20
 """The oldest major version of node that the bundler and the tests of the front end run on."""
 
 
+SOURCES = {".ts", ".mjs", ".css", ".json"}
+"""What the bundle is made of."""
+
+
 class FrontendHook(BuildHookInterface):
     """Make ``static/view.js`` if it is not there."""
 
@@ -85,12 +89,21 @@ def build(frontend: Path) -> None:
         raise SystemExit(f"The front end's build left no {bundle}")
 
 
+def stale(frontend: Path) -> bool:
+    """Tell if a source of the bundle is newer than the bundle, or there is none yet."""
+    bundle = frontend.parent / "static" / "view.js"
+    if not bundle.exists():
+        return (frontend / "package.json").exists()
+    sources = [path for path in frontend.rglob("*") if path.suffix in SOURCES and "node_modules" not in path.parts]
+    return any(path.stat().st_mtime > bundle.stat().st_mtime for path in sources)
+
+
 def main(arguments: list[str]) -> None:
-    """Build (``build``), or run npm with these arguments (``npm run test``), in a checkout."""
+    """In a checkout: build the bundle if its sources changed, or run npm with these arguments (``npm run test``)."""
     frontend = Path(__file__).parent
     if arguments[:1] == ["npm"]:
         npm(frontend, *arguments[1:])
-    else:
+    elif stale(frontend):
         build(frontend)
 
 

