@@ -110,3 +110,7 @@ class SignalException(NbprocError):
     def __init__(self, msg: str, sigval: object) -> None:
         super().__init__(msg)
         self.sigval = sigval
+
+
+class LogDirError(NbprocError, NotADirectoryError):
+    """Where the log directory should be there is something else. Nothing was started."""

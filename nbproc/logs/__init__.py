@@ -1,0 +1,1 @@
+"""What the ranks write: where it goes, and how it becomes lines."""
