@@ -58,7 +58,6 @@ def test_the_wheel_holds_every_module_and_nothing_of_the_front_ends_source(wheel
     assert not {name for name in packed if "frontend" in name}
 
 
-@pytest.mark.skipif(not (FRONTEND / "package.json").exists(), reason="the front end has no source here")
 def test_the_wheel_carries_the_front_ends_bundle(wheel: Path) -> None:
     assert "nbproc/notebook/static/view.js" in names(wheel)
 
