@@ -58,14 +58,15 @@ def _alive(process: psutil.Process) -> bool:
         return False
 
 
-def _serves_all_runs(process: psutil.Process) -> bool:
-    """Tell if this is a fork server or guardian, and not a rank (a fork of the server, with its command line)."""
+def _serves_all_runs(process: psutil.Process, known: frozenset[psutil.Process]) -> bool:
+    """Tell if this is a fork server or guardian whose owner lives: neither a rank (a fork of the server) nor an orphan."""
     try:
         parent = process.parent()
-        return bool(PERMANENT.search(" ".join(process.cmdline()))) and not (
-            parent is not None and PERMANENT.search(" ".join(parent.cmdline()))
-        )
-    except psutil.Error:
+        if not PERMANENT.search(" ".join(process.cmdline())):
+            return False
+        owned = parent is not None and (parent.pid == os.getpid() or parent in known)
+        return owned and not PERMANENT.search(" ".join(parent.cmdline()))
+    except psutil.NoSuchProcess:
         return True  # it has just ended
 
 
@@ -103,8 +104,9 @@ def _describe(process: psutil.Process) -> str:
 
 def left_behind(before: World) -> list[str]:
     """Say what is there now and was not before; wait a little for what is about to go."""
-    fresh = _processes() - before.processes
-    served = {process for process in fresh if _serves_all_runs(process)}
+    now = _processes()
+    fresh = now - before.processes
+    served = {process for process in fresh if _serves_all_runs(process, now)}
     psutil.wait_procs(fresh - served, timeout=GRACE)
     words = [_describe(process) for process in sorted(fresh - served, key=lambda p: p.pid) if _alive(process)]
 
