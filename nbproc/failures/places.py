@@ -19,7 +19,7 @@ def _library_roots() -> tuple[str, ...]:
     return tuple(os.path.join(root, "") for root in sorted(roots, key=len, reverse=True) if root)
 
 
-def _inside_library(file: str) -> str | None:
+def inside_library(file: str) -> str | None:
     """Return the file's path relative to the library root it lies under; None for other files."""
     if file.startswith("<frozen "):
         return file[len("<frozen ") : -1]
@@ -34,14 +34,14 @@ def _inside_library(file: str) -> str | None:
 
 def is_library(file: str) -> bool:
     """Return True if the file belongs to the standard library, an installed package, or nbproc."""
-    return _is_own(file) or _inside_library(file) is not None
+    return _is_own(file) or inside_library(file) is not None
 
 
 def is_machinery(file: str) -> bool:
     """Return True for code that only starts other code: nbproc, multiprocessing, runpy, torch's launchers."""
     if _is_own(file):
         return True
-    inside = _inside_library(file)
+    inside = inside_library(file)
     if inside is None:
         return False
     package, _, rest = inside.partition("/")
@@ -57,3 +57,11 @@ def _is_own(file: str) -> bool:
 def short_name(file: str) -> str:
     """Return what to call the file in a sentence: its last part, ``<string>`` and the like as they are."""
     return file if file.startswith("<") else os.path.basename(file) or file
+
+
+def package_of(file: str) -> str:
+    """Return the name of the installed package that a file belongs to; "" for the standard library and other files."""
+    for part in ("/site-packages/", "/dist-packages/"):
+        if part in file:
+            return file.split(part, 1)[1].partition("/")[0].removesuffix(".py")
+    return "nbproc" if _is_own(file) else ""

@@ -43,7 +43,8 @@ class ProcessFailure:
 
     The first four fields, ``error_file_data``, ``message`` and ``timestamp`` are
     `torch's <https://docs.pytorch.org/docs/stable/elastic/errors.html>`_. The other fields are given by `failure_of`.
-    A missing or unreadable error file is no error: then the message says what the exit code tells.
+    Without an error file the message says what the exit code tells. Constructing it
+    raises ValueError if the error file is there but of another shape.
 
     Attributes:
         error_file: ``"<N/A>"`` if there is none.
@@ -82,9 +83,11 @@ class ProcessFailure:
     stderr_file: Path | None = field(default=None, repr=False, kw_only=True)
 
     def __post_init__(self) -> None:
-        data = read_data(self.error_file) if self.error_file else None
-        if data is None:
+        data = None
+        if not self.error_file or not os.path.isfile(self.error_file):
             self.error_file = NOT_AVAILABLE
+        elif (data := read_data(self.error_file)) is None:
+            raise ValueError(f"{self.error_file} is not an error file")  # torch raises here too; failure_of does not
         self._take(data, time.time())
 
     def _take(self, data: dict[str, Any] | None, noticed: float) -> None:
@@ -146,6 +149,13 @@ class ProcessFailure:
         return f"exited with code {self.exitcode}{hint}{when}"
 
     @property
+    def raised(self) -> bool:
+        """True if `words` are an exception's; False if they are a sentence without its subject ("was killed by")."""
+        if self.reason or (self.trace is not None and self.trace.type_name in ("KeyboardInterrupt", "SystemExit")):
+            return False
+        return bool(self.error_file_data["message"] != "<NONE>")
+
+    @property
     def where(self) -> Frame | None:
         """The innermost frame of the user's own code, from the trace or the crash's stack; None if unknown."""
         if self.trace is not None:
@@ -197,7 +207,7 @@ def failure_of(
     Never raises; reads at most the error file and the last 64 KB of stderr.
     """
     code = 1 if exitcode is None else exitcode
-    file = "" if error_file is None else os.fspath(error_file)
+    file = "" if error_file is None or read_data(error_file) is None else os.fspath(error_file)
     failure = ProcessFailure(rank, pid or 0, code, file, reason=reason, returned=returned, is_function=is_function)
     if failure.error_file == NOT_AVAILABLE:
         usable = data is not None and isinstance(data.get("message"), (str, dict))

@@ -127,7 +127,7 @@ def exception_in(lines: Sequence[str]) -> str:
 
 
 def read_tail(path: Path) -> str:
-    """Return the last 64 KB of a log file as text without escape sequences; "" if it cannot be read."""
+    """Return the last 64 KB of a log file as text; "" if it cannot be read."""
     try:
         with open(path, "rb") as file:
             size = file.seek(0, 2)
@@ -137,12 +137,12 @@ def read_tail(path: Path) -> str:
         return ""
     if size > _TAIL_BYTES:  # begin with a whole line, unless there is only a part of one
         data = data.partition(b"\n")[2] or data
-    return _ESCAPE.sub("", data.decode("utf-8", "replace"))
+    return data.decode("utf-8", "replace")
 
 
 def last_lines(text: str, count: int = _TAIL_LINES) -> tuple[str, ...]:
     """Return the last lines that say something, each as a terminal shows it last (after ``\\r``)."""
-    lines = [line.rstrip("\r").rpartition("\r")[2].rstrip() for line in text.split("\n")]
+    lines = [line.rstrip("\r").rpartition("\r")[2].rstrip() for line in _ESCAPE.sub("", text).split("\n")]
     while lines and not lines[-1]:
         lines.pop()
     shown = lines[-count:]
@@ -153,4 +153,14 @@ def last_lines(text: str, count: int = _TAIL_LINES) -> tuple[str, ...]:
 
 def _printable(line: str) -> str:
     line = line if len(line) <= _TAIL_CHARS else f"{line[:_TAIL_CHARS]} ... ({len(line) - _TAIL_CHARS:,} more)"
-    return "".join(char if char.isprintable() or char == "\t" else repr(char)[1:-1] for char in line)
+    return printable(line)
+
+
+def printable(text: str) -> str:
+    """Return text of unknown origin as it may be shown: no escape sequences, other control characters spelled out."""
+    text = _ESCAPE.sub("", text).replace("\r\n", "\n")
+    return text if text.isprintable() else "".join(map(_spelled, text))
+
+
+def _spelled(char: str) -> str:
+    return char if char.isprintable() or char in "\t\n\u00a0\u3000" else repr(char)[1:-1]
