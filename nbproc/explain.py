@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from nbproc.failures.callstack import markers
 from nbproc.failures.causes import first_cause, follows, same
-from nbproc.failures.layout import Kind, Line, lay_out, lay_out_frames
+from nbproc.failures.layout import Kind, Line, lay_out, lay_out_frames, short
 from nbproc.failures.process import ProcessFailure
 from nbproc.failures.stacks import where_of
 from nbproc.states import RankState, RunState, Snapshot
@@ -37,7 +38,7 @@ class Report:
         first: the failure from which the others follow, None if no rank failed.
         first_ranks: its rank and those that failed in the same way.
         others: failures of another kind, which may have causes of their own.
-        consequences: ranks that only lost their connection to one that had failed.
+        consequences: failures that only say that the connection to another rank was lost.
         stopped: ranks that were ended by this library, and where they were.
         returned: ranks that had returned.
         run_dir: where the run's files are, None if nowhere.
@@ -48,7 +49,7 @@ class Report:
     first: ProcessFailure | None = None
     first_ranks: tuple[int, ...] = ()
     others: tuple[Group, ...] = ()
-    consequences: tuple[Group, ...] = ()
+    consequences: tuple[ProcessFailure, ...] = ()
     stopped: tuple[Group, ...] = ()
     returned: tuple[int, ...] = ()
     run_dir: Path | None = None
@@ -57,7 +58,8 @@ class Report:
     def groups(self) -> tuple[Group, ...]:
         """What is to be said of the other ranks, one line each, in the order of worth."""
         returned = (Group(self.returned, "had returned"),) if self.returned and self.first else ()
-        return (*self.others, *self.consequences, *self.stopped, *returned)
+        lost = _fold((failure.local_rank, _consequence(failure)) for failure in self.consequences)
+        return (*self.others, *lost, *self.stopped, *returned)
 
 
 def report(snapshot: Snapshot, failures: Mapping[int, ProcessFailure]) -> Report:
@@ -75,14 +77,13 @@ def report(snapshot: Snapshot, failures: Mapping[int, ProcessFailure]) -> Report
     first = first_cause(failures)
     equal = tuple(sorted(rank for rank, failure in failures.items() if failure is first or same(failure, first)))
     rest = {rank: failures[rank] for rank in sorted(failures) if rank not in equal}
-    consequences = _fold((rank, _consequence(failure)) for rank, failure in rest.items() if follows(failure, first))
     return Report(
         snapshot.name,
         _headline(first, equal, alone=len(equal) == snapshot.nprocs or (len(equal) > 1 and not rest)),
         first=first,
         first_ranks=equal,
         others=_fold_same({rank: failure for rank, failure in rest.items() if not follows(failure, first)}),
-        consequences=consequences,
+        consequences=tuple(failure for failure in rest.values() if follows(failure, first)),
         stopped=stopped,
         returned=returned,
         run_dir=snapshot.run_dir,
@@ -110,7 +111,7 @@ def _quiet(snapshot: Snapshot, stopped: Sequence[Group]) -> str:
         return "; ".join(group.sentence for group in stopped)
     if snapshot.state is RunState.SUCCEEDED:
         return f"{ranks_words(range(snapshot.nprocs))} returned"
-    return snapshot.state.value
+    return str(snapshot.state.value)
 
 
 def _consequence(failure: ProcessFailure) -> str:
@@ -160,15 +161,23 @@ def ranks_words(ranks: Iterable[int]) -> str:
 # ----------------------------------------------------------------------------------------------------------------- text
 
 
-class _Ink:
-    """Marks parts of a line by ANSI colours, or not at all."""
+class Style(enum.Enum):
+    """How a piece of the explanation is meant; the values are ANSI codes."""
 
-    def __init__(self, color: bool) -> None:
-        self._color = color
+    PLAIN = ""
+    ERROR = "1;31"
+    STRONG = "1"
+    FAINT = "2"
+    MARK = "31"
+    FAILING = "0"
+    """The source line that failed: for those who can paint its background."""
 
-    def __call__(self, style: str, text: str) -> str:
-        codes = {"error": "1;31", "strong": "1", "faint": "2", "mark": "31"}
-        return f"\x1b[{codes[style]}m{text}\x1b[0m" if self._color and text else text
+
+class Piece(NamedTuple):
+    """A part of a line."""
+
+    text: str
+    style: Style = Style.PLAIN
 
 
 def text(report: Report, *, color: bool = False) -> str:
@@ -176,75 +185,87 @@ def text(report: Report, *, color: bool = False) -> str:
 
     ``color`` adds ANSI colours. The text ends without a newline.
     """
-    ink = _Ink(color)
-    first = report.first
-    head, _, tail = report.headline.partition(": ") if first is not None and first.raised else ("", "", "")
-    lines = [f"{ink('error', head + ':')} {ink('strong', tail)}" if tail else ink("error", report.headline)]
-    if first is None:
-        lines = [report.headline]
-        told = [group for group in report.groups if group.sentence not in report.headline]
-        lines += [group.sentence for group in told]
-    else:
-        lines += [group.sentence for group in report.groups]
-        body = list(_body(first, ink))
-        lines += ["", *body] if body else []
+    lines: list[Sequence[Piece]] = [head(report)]
+    lines += [[Piece(group.sentence)] for group in report.groups if group.sentence not in report.headline]
+    if report.first is not None:
+        told = list(body(report.first))
+        lines += [(), *told] if told else []
     if report.run_dir is not None:
-        lines += ["", ink("faint", f"logs: {report.run_dir}")]
-    return "\n".join(lines)
+        lines += [(), [Piece(f"logs: {report.run_dir}", Style.FAINT)]]
+    return "\n".join("".join(_ansi(piece, color) for piece in line).rstrip() for line in lines)
 
 
-def _body(first: ProcessFailure, ink: _Ink) -> Iterator[str]:
+def _ansi(piece: Piece, color: bool) -> str:
+    if not color or not piece.text or piece.style in (Style.PLAIN, Style.FAILING):
+        return piece.text
+    return f"\x1b[{piece.style.value}m{piece.text}\x1b[0m"
+
+
+def head(report: Report) -> list[Piece]:
+    """Return the headline in pieces: who failed, then why."""
+    if report.first is None:
+        return [Piece(report.headline)]
+    who, colon, why = report.headline.partition(": ")
+    if not report.first.raised or not colon:
+        return [Piece(report.headline, Style.ERROR)]
+    return [Piece(f"{who}:", Style.ERROR), Piece(" "), Piece(why, Style.STRONG)]
+
+
+def body(first: ProcessFailure) -> Iterator[Sequence[Piece]]:
+    """Return the lines that show a failure: its traceback, a crash's stack, or the last lines of its stderr."""
+    rank = first.local_rank
     if first.trace is not None:
-        yield ink("faint", f"Traceback of rank {first.local_rank} (most recent call last):")
-        yield from _paint(list(lay_out(first.trace)), ink)
+        yield [Piece(f"Traceback of rank {rank} (most recent call last):", Style.FAINT)]
+        yield from _paint(lay_out(first.trace))
         return
     if isinstance(first.message, dict):  # torch's own record: a text only
-        yield ink("faint", f"Error file of rank {first.local_rank}:")
-        yield from message_text(first).split("\n")
+        yield [Piece(f"Error file of rank {rank}:", Style.FAINT)]
+        yield from ([Piece(line)] for line in _message_text(first.message).split("\n"))
         return
     if first.stack:
-        yield ink("faint", f"Stack of rank {first.local_rank} when it crashed (most recent call last):")
-        yield from _paint(list(lay_out_frames(first.stack)), ink)
-        yield ink("error", first.fatal.partition("\n")[0])
-        if first.stderr_tail:
-            yield ""
+        yield [Piece(f"Stack of rank {rank} when it crashed (most recent call last):", Style.FAINT)]
+        yield from _paint(lay_out_frames(first.stack))
+        yield [Piece(first.fatal.partition("\n")[0], Style.ERROR)]
+        yield from [[]] if first.stderr_tail else []
     if first.stderr_tail:
-        yield ink("faint", f"{stderr_words(first)}:")
-        yield from (f"  {line}" for line in first.stderr_tail)
+        where = f" ({first.stderr_file})" if first.stderr_file is not None else ""
+        yield [Piece(f"Last lines of rank {rank}'s stderr{where}:", Style.FAINT)]
+        yield from ([Piece(f"  {line}")] for line in first.stderr_tail)
 
 
-def message_text(failure: ProcessFailure) -> str:
-    """Return the traceback or message in an error file that has no frames of ours."""
-    message = failure.message
-    extra = message.get("extraInfo") if isinstance(message, dict) else None
+def _message_text(message: Mapping[str, Any]) -> str:
+    extra = message.get("extraInfo")
     stack = extra.get("py_callstack") if isinstance(extra, dict) else None
-    return str(stack or (message.get("message", "") if isinstance(message, dict) else message)).rstrip("\n")
+    return short(str(stack or message.get("message", "")))
 
 
-def stderr_words(failure: ProcessFailure) -> str:
-    """Return what the lines of a failure's stderr are, and where the rest is."""
-    where = f" ({failure.stderr_file})" if failure.stderr_file is not None else ""
-    return f"Last lines of rank {failure.local_rank}'s stderr{where}"
-
-
-def _paint(lines: Sequence[Line], ink: _Ink) -> Iterator[str]:
+def _paint(lines: Iterable[Line]) -> Iterator[Sequence[Piece]]:
     for line in lines:
         indent = "  | " * line.level
+        number = "" if line.number is None else f"{line.number:>{line.width}}"
         if line.kind is Kind.FRAME:
-            yield f"{indent}  {ink('strong', line.text)}"
+            yield [Piece(f"{indent}  "), Piece(line.text, Style.STRONG)]
         elif line.kind is Kind.SOURCE:
-            yield ink("faint", f"{indent}      {line.number:>{line.width}}  {line.text}".rstrip())
+            yield [Piece(f"{indent}      {number}  {line.text}", Style.FAINT)]
         elif line.kind is Kind.FAILING:
-            yield f"{indent}    {ink('mark', '>')} {line.number:>{line.width}}  {line.text}"
+            yield [
+                Piece(f"{indent}    "),
+                Piece(">", Style.MARK),
+                Piece(f" {number}  {line.text}", Style.FAILING),
+            ]
             if line.columns is not None:
-                yield f"{indent}{' ' * (line.width + 8)}{ink('mark', markers(line.text, line.columns))}"
+                yield [
+                    Piece(f"{indent}{' ' * (line.width + 8)}"),
+                    Piece(markers(line.text, line.columns), Style.MARK),
+                ]
         elif line.kind is Kind.FOLDED:
-            yield ink("faint", f"{indent}  ... {line.text} ...")
+            yield [Piece(f"{indent}  ... {line.text} ...", Style.FAINT)]
         elif line.kind is Kind.ERROR and line.columns is not None:
-            yield f"{indent}{ink('error', line.text[: line.columns[1]])}{line.text[line.columns[1] :]}"
+            end = line.columns[1]
+            yield [Piece(indent), Piece(line.text[:end], Style.ERROR), Piece(line.text[end:], Style.STRONG)]
         elif line.kind is Kind.MEMBER:
-            yield ink("faint", f"{indent[4:]}  +- {line.text}")
+            yield [Piece(f"{indent[4:]}  +- {line.text}", Style.FAINT)]
         elif line.kind is Kind.LINK:
-            yield from (indent.rstrip(), ink("faint", f"{indent}{line.text}"), indent.rstrip())
+            yield from ([Piece(indent)], [Piece(f"{indent}{line.text}", Style.FAINT)], [Piece(indent)])
         else:
-            yield f"{indent}{line.text}"
+            yield [Piece(f"{indent}{line.text}")]

@@ -67,7 +67,7 @@ def lay_out(trace: Trace, level: int = 0) -> Iterator[Line]:
             yield from _frame(link.syntax, True, level)
         yield from _error(link, level)
         for note in link.notes:
-            yield from (Line(Kind.NOTE, text, level=level) for text in _short(note).split("\n"))
+            yield from (Line(Kind.NOTE, text, level=level) for text in short(note).split("\n"))
         for number, member in enumerate(link.group, start=1):
             yield Line(Kind.MEMBER, f"exception {number} of {len(link.group)} in the group", level=level + 1)
             yield from lay_out(member, level + 1)
@@ -127,13 +127,14 @@ def _frame(frame: Frame, context: bool, level: int) -> Iterator[Line]:
 
 
 def _error(trace: Trace, level: int) -> Iterator[Line]:
-    head, *more = _short(trace.message).split("\n")
+    head, *more = short(trace.message).split("\n")
     name = trace.full_name
     yield Line(Kind.ERROR, f"{name}: {head}" if head or more else name, columns=(0, len(name)), level=level)
     yield from (Line(Kind.MORE, text, level=level) for text in more)
 
 
-def _short(message: str) -> str:
+def short(message: str) -> str:
+    """Return a message as it may be shown: no control characters, at most 40 lines and 6 KB."""
     lines = printable(cut_middle(message, _MESSAGE_BYTES)).rstrip().split("\n")
     if len(lines) > _MESSAGE_LINES:
         half = _MESSAGE_LINES // 2
