@@ -68,6 +68,7 @@ def run(notebook: Any, folder: Path) -> None:
     NotebookClient(
         notebook,
         timeout=300,
+        extra_arguments=["--IPKernelApp.log_level=ERROR"],  # not that its loopback sockets are not encrypted
         resources={"metadata": {"path": str(folder)}},
         on_cell_start=starts,
         on_cell_executed=ended,

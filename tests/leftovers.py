@@ -86,7 +86,9 @@ def _descriptors() -> frozenset[tuple[int, str]]:
 def _paths() -> frozenset[Path]:
     """Return what lies in the checkout's top folder and in the temporary one, run directories excepted."""
     found = set(ROOT.iterdir()) | set(Path(tempfile.gettempdir()).iterdir())
-    caches = re.compile(r"\.(pytest|ruff|mypy|hypothesis|import_linter|coverage|git).*|nbproc-\d+|__pycache__")
+    caches = re.compile(  # torch keeps what it compiled in torchinductor_<user>
+        r"\.(pytest|ruff|mypy|hypothesis|import_linter|coverage|git).*|__pycache__|nbproc-\d+|torchinductor_.*"
+    )
     return frozenset(path for path in found if not caches.fullmatch(path.name))
 
 
