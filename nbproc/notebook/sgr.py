@@ -12,6 +12,7 @@ _SEQUENCE = re.compile(r"\x1b\[([0-9;:]*)m")
 
 # Each has the same contrast on white and on near black. Black and white are the page's own text colour.
 _PALETTE = ("", "#d9403f", "#248a40", "#a86f12", "#3f7cdb", "#b45cb4", "#12858d", "")
+_GREY = "var(--jp-ui-font-color2, #767676)"
 _RGB = (
     (0, 0, 0),
     (205, 49, 49),
@@ -29,12 +30,7 @@ _TARGET = (0.13, 0.26)
 class _Look:
     color: str = ""  # CSS, "" for the page's own
     background: tuple[int, int, int] | None = None
-    bold: bool = False
-    faint: bool = False
-    italic: bool = False
-    underline: bool = False
-    struck: bool = False
-    inverse: bool = False
+    on: frozenset[str] = frozenset()  # of bold, faint, italic, underline, struck, inverse
 
 
 def sgr_to_html(text: str) -> str:
@@ -64,14 +60,10 @@ def _apply(look: _Look, parameters: str) -> _Look:
         if code == 0:
             look = _Look()
         elif code in _SWITCHES:
-            name, on = _SWITCHES[code]
-            look = replace(look, **{name: on})
-            if code == 22:
-                look = replace(look, faint=False)
+            add, remove = _SWITCHES[code]
+            look = replace(look, on=look.on.difference(remove).union(add))
         elif 30 <= code <= 37 or 90 <= code <= 97:
-            number = code % 10
-            faint = code == 90
-            look = replace(look, color=_PALETTE[number], faint=faint or (look.faint and code < 90))
+            look = replace(look, color=_GREY if code == 90 else _PALETTE[code % 10])
         elif 40 <= code <= 47 or 100 <= code <= 107:
             look = replace(look, background=_RGB[code % 10])
         elif code == 39:
@@ -85,18 +77,19 @@ def _apply(look: _Look, parameters: str) -> _Look:
     return look
 
 
-_SWITCHES: dict[int, tuple[str, bool]] = {
-    1: ("bold", True),
-    2: ("faint", True),
-    3: ("italic", True),
-    4: ("underline", True),
-    7: ("inverse", True),
-    9: ("struck", True),
-    22: ("bold", False),
-    23: ("italic", False),
-    24: ("underline", False),
-    27: ("inverse", False),
-    29: ("struck", False),
+# code -> what it turns on, what it turns off
+_SWITCHES: dict[int, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    1: (("bold",), ()),
+    2: (("faint",), ()),
+    3: (("italic",), ()),
+    4: (("underline",), ()),
+    7: (("inverse",), ()),
+    9: (("struck",), ()),
+    22: ((), ("bold", "faint")),
+    23: ((), ("italic",)),
+    24: ((), ("underline",)),
+    27: ((), ("inverse",)),
+    29: ((), ("struck",)),
 }
 
 
@@ -150,17 +143,15 @@ def _css(look: _Look) -> str:
         red, green, blue = look.background
         dark = _luminance(red / 255, green / 255, blue / 255) < 0.3
         rules += [f"background:rgb({red},{green},{blue})", f"color:{'#fff' if dark else '#000'}"]
-    elif look.inverse:
+    elif "inverse" in look.on:
         rules += [f"background:{look.color or '#767676'}", "color:#fff"]
     elif look.color:
         rules.append(f"color:{look.color}")
-    if look.bold:
-        rules.append("font-weight:bold")
-    if look.faint:
-        rules.append("opacity:.7")
-    if look.italic:
-        rules.append("font-style:italic")
-    lines = [name for name, on in (("underline", look.underline), ("line-through", look.struck)) if on]
+    rules += [css for name, css in _RULES.items() if name in look.on]
+    lines = [css for name, css in (("underline", "underline"), ("struck", "line-through")) if name in look.on]
     if lines:
         rules.append(f"text-decoration:{' '.join(lines)}")
     return ";".join(rules)
+
+
+_RULES = {"bold": "font-weight:bold", "faint": "opacity:.7", "italic": "font-style:italic"}

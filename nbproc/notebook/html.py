@@ -1,0 +1,266 @@
+"""Failure, summary and log lines as HTML for the saved notebook.
+
+It must read well where styles and scripts are stripped (GitHub), so the structure is plain: paragraphs, a table,
+``<pre>``, ``<details>``. Inline styles and class names only add colour, by JupyterLab's theme variables with
+fallbacks that can be read on white and on black. Everything from a run is escaped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from html import escape
+from pathlib import Path
+
+from nbproc.explain import Piece, Report, Style, body, head
+from nbproc.logs.lines import LineEvent, Stream
+from nbproc.notebook.sgr import sgr_to_html
+from nbproc.states import RankSnapshot, RankState, RunState, Snapshot
+
+LIMIT = 500_000
+"""Bytes that one run may take in a saved notebook."""
+LINES = 200
+"""Last lines of each rank that are saved."""
+_REPORT_BYTES = 100_000
+_ROWS = 256
+
+_RED = "var(--jp-error-color1, #dc3939)"
+_FAINT = "color:var(--jp-ui-font-color2, #767676)"
+_STYLES = {
+    Style.ERROR: ("nbproc-error", f"color:{_RED};font-weight:bold"),
+    Style.STRONG: ("nbproc-strong", "font-weight:bold"),
+    Style.FAINT: ("nbproc-faint", _FAINT),
+    Style.MARK: ("nbproc-mark", f"color:{_RED}"),
+    Style.FAILING: ("nbproc-failing", "background:rgba(220, 57, 57, .16)"),
+}
+_STATE_COLORS = {
+    RankState.SUCCEEDED: "color:var(--jp-success-color1, #148a27)",
+    RankState.FAILED: f"color:{_RED};font-weight:bold",
+}
+_CELL = "text-align:left;padding:1px 12px 1px 0;white-space:nowrap;border:0;background:none"
+_WORDS_CELL = "text-align:left;padding:1px 0;border:0;background:none;max-width:none"
+_BOX = f"border-left:3px solid {_RED};padding:2px 0 2px 12px;margin:6px 0"
+_PRE = (
+    "font-family:var(--jp-code-font-family, monospace);font-size:var(--jp-code-font-size, 13px);line-height:1.4;"
+    "background:none;border:0;margin:4px 0;padding:0;white-space:pre;overflow-x:auto"
+)
+_LOG = f"{_PRE};max-height:30em;overflow-y:auto"
+
+
+def report_html(report: Report) -> str:
+    """Return the explanation of a run's end: headline, the other ranks, the first failure's traceback, the files."""
+    if report.first is None:
+        return f'<div class="nbproc-report"><p style="margin:4px 0">{escape(report.headline)}</p></div>'
+    inner = [f'<p style="margin:4px 0">{"".join(_headline(piece) for piece in head(report))}</p>']
+    groups = [escape(group.sentence) for group in report.groups]
+    if groups:
+        inner.append(f'<p style="margin:4px 0">{"<br>".join(groups)}</p>')
+    pieces = list(body(report.first))
+    if pieces:
+        inner.append(f'<pre style="{_PRE}">{_bounded([_line(line) for line in pieces])}</pre>')
+    return f'<div class="nbproc-report nbproc-failed" style="{_BOX}">{"".join(inner)}</div>'
+
+
+def _headline(piece: Piece) -> str:
+    if piece.style is Style.ERROR:
+        name, css = _STYLES[Style.ERROR]
+        return f'<strong class="{name}" style="{css}">{escape(piece.text, quote=False)}</strong>'
+    return escape(piece.text, quote=False)
+
+
+def _line(pieces: Sequence[Piece]) -> str:
+    return "".join(_span(piece) for piece in pieces).rstrip()
+
+
+def _span(piece: Piece) -> str:
+    shown = escape(piece.text, quote=False)
+    if piece.style not in _STYLES or not shown.strip():
+        return shown
+    name, css = _STYLES[piece.style]
+    return f'<span class="{name}" style="{css}">{shown}</span>'
+
+
+def _bounded(lines: list[str]) -> str:
+    """Join lines, the middle ones replaced by a remark if they are too much for a saved notebook."""
+    if sum(map(len, lines)) <= _REPORT_BYTES:
+        return "\n".join(lines)
+    first = _fitting(lines, _REPORT_BYTES // 2)
+    last = _fitting(lines[::-1], _REPORT_BYTES // 2)[::-1]
+    return "\n".join([*first, f"... {len(lines) - len(first) - len(last):,} lines cut ...", *last])
+
+
+def _fitting(lines: Iterable[str], limit: int) -> list[str]:
+    taken = []
+    for line in lines:
+        limit -= len(line.encode(errors="replace")) + 1
+        if limit < 0:
+            break
+        taken.append(line)
+    return taken
+
+
+def summary_html(
+    snapshot: Snapshot, last: Mapping[int, str] | None = None, said: Mapping[int, str] | None = None
+) -> str:
+    """Return one row a rank, in rank order: state, time, and how it ended.
+
+    ``last`` holds the last line of a rank; it is shown for ranks of which there is nothing else to say. ``said``
+    replaces what a rank's snapshot says of its end.
+    """
+    said, last = said or {}, last or {}
+    shown = snapshot.ranks[:_ROWS]
+    rows = [_row(rank, snapshot, said.get(rank.rank, rank.words), last.get(rank.rank, "")) for rank in shown]
+    more = snapshot.nprocs - len(rows)
+    rest = f'<p style="{_FAINT}">and {more:,} more ranks</p>' if more > 0 else ""
+    return f'<table class="nbproc-summary" style="margin:4px 0;border:0;font-size:inherit"><tbody>{"".join(rows)}</tbody></table>{rest}'
+
+
+def _row(rank: RankSnapshot, snapshot: Snapshot, words: str, last: str) -> str:
+    css = _STATE_COLORS.get(rank.state, _FAINT)
+    ended = rank.ended if rank.ended is not None else snapshot.ended
+    lasted = duration(ended - rank.started) if rank.started is not None and ended is not None else ""
+    words = "" if words in ("returned", "had returned", rank.state.value) else words
+    shown = escape(words, quote=False) or sgr_to_html(last[:2000])
+    return (
+        f'<tr style="background:none"><td style="{_CELL}">rank {rank.rank}</td>'
+        f'<td style="{_CELL}"><span class="nbproc-{rank.state.value}" style="{css}">{rank.state.value}</span></td>'
+        f'<td style="{_CELL};{_FAINT}">{lasted}</td><td style="{_WORDS_CELL}">{shown}</td></tr>'
+    )
+
+
+def duration(seconds: float) -> str:
+    """Return a time in few characters: ``0.4 s``, ``0:09``, ``1:02:03``."""
+    if seconds < 1:
+        return f"{max(seconds, 0.0):.1f} s"
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+@dataclass(frozen=True)
+class RankLog:
+    """What is known of one rank's output: its newest lines, and how much there was before them."""
+
+    lines: Sequence[LineEvent] = ()
+    older: int = 0
+    file: Path | None = None
+    displays: Mapping[int, str] = field(default_factory=dict)
+    """HTML for displayed objects, by the number of their event; those without one are named only."""
+
+
+def lines_html(lines: Iterable[LineEvent], displays: Mapping[int, str] | None = None) -> str:
+    """Return lines of a log in their order; what was displayed stands between them."""
+    parts: list[str] = []
+    run: list[str] = []
+    for event in lines:
+        if event.stream is not Stream.DISPLAY:
+            run.append(_log_line(event))
+            continue
+        parts += _log(run)
+        run = []
+        parts.append((displays or {}).get(event.number, f'<p style="{_FAINT}">(displayed: not saved)</p>'))
+    return "".join([*parts, *_log(run)])
+
+
+def _log_line(event: LineEvent) -> str:
+    shown = sgr_to_html(event.text)
+    if event.stream is Stream.ERR and shown:
+        edge = "box-shadow:-3px 0 0 -1px var(--jp-border-color1, #9e9e9e)"
+        return f'<span class="nbproc-stderr" style="{edge};padding-left:5px">{shown}</span>'
+    return shown
+
+
+def _log(lines: Sequence[str]) -> list[str]:
+    joined = "\n".join(lines)
+    return [f'<pre class="nbproc-log" style="{_LOG};padding-left:6px">{joined}</pre>'] if lines else []
+
+
+def run_html(
+    snapshot: Snapshot,
+    report: Report | None = None,
+    logs: Mapping[int, RankLog] | None = None,
+    *,
+    launch: str = "",
+    limit: int = LIMIT,
+) -> str:
+    """Return a run as the saved notebook shows it: headline, explanation, summary, the last lines of each rank.
+
+    ``launch`` is the line that said what was sent. The ranks that failed come first among the logs; what does not
+    fit into ``limit`` bytes (figures do not count) is left out, and how much that is is said.
+    """
+    logs = logs or {}
+    failed = report is not None and report.first is not None
+    last = {rank: _last(log.lines) for rank, log in logs.items()}
+    parts = [_title(snapshot)]
+    if report is not None and failed:
+        parts.append(report_html(report))
+    elif snapshot.headline:
+        parts.append(f'<p style="margin:4px 0">{escape(snapshot.headline, quote=False)}</p>')
+    notes = [note for note in (launch, *snapshot.notes) if note]
+    parts += [f'<p style="margin:4px 0;{_FAINT}">{escape(note, quote=False)}</p>' for note in notes[:20]]
+    if snapshot.nprocs > 1 or not failed:
+        said = {rank: group.words for group in (report.groups if report else ()) for rank in group.ranks}
+        parts.append(summary_html(snapshot, last, said))
+    left = limit - sum(len(part.encode(errors="replace")) for part in parts)
+    order = sorted(logs, key=lambda rank: (not (report and rank in report.first_ranks), rank))
+    details = {}
+    for index, rank in enumerate(order):
+        share = max(left // (len(order) - index), min(left, LIMIT // 5) if index == 0 else 0)
+        details[rank], used = _details(rank, logs[rank], share)
+        left -= used
+    parts += [details[rank] for rank in order]
+    if snapshot.run_dir is not None:
+        parts.append(f'<p style="margin:4px 0;{_FAINT}">logs: <code>{escape(str(snapshot.run_dir))}</code></p>')
+    return f'<div class="nbproc-run">{"".join(parts)}</div>'
+
+
+def _title(snapshot: Snapshot) -> str:
+    colors = {
+        RunState.FAILED: f"color:{_RED}",
+        RunState.SUCCEEDED: "color:var(--jp-success-color1, #148a27)",
+    }
+    words = {RunState.SUCCEEDED: "done"}.get(snapshot.state, snapshot.state.value)
+    ranks = f"{snapshot.nprocs} rank{'' if snapshot.nprocs == 1 else 's'}"
+    time = ""
+    if snapshot.started is not None and snapshot.ended is not None:
+        time = f", {duration(snapshot.ended - snapshot.started)}"
+    state = f'<strong class="nbproc-{snapshot.state.value}" style="{colors.get(snapshot.state, "")}">{words}</strong>'
+    name = escape(snapshot.name, quote=False)
+    return f'<p style="margin:4px 0">{state} {name} <span style="{_FAINT}">{ranks}{time}</span></p>'
+
+
+def _last(lines: Sequence[LineEvent]) -> str:
+    texts = (event.text for event in reversed(lines) if event.stream is not Stream.DISPLAY and event.text.strip())
+    return next(texts, "")
+
+
+def _details(rank: int, log: RankLog, share: int) -> tuple[str, int]:
+    """Return the ``<details>`` of a rank and the bytes that it took of its share."""
+    if not log.lines and not log.older:
+        return "", 0
+    share -= 600
+    shown: list[LineEvent] = []
+    cut = 0
+    for event in reversed(log.lines[-LINES:]):
+        size = 0 if event.stream is Stream.DISPLAY else len(_log_line(event).encode(errors="replace")) + 1
+        if size > share and not shown and share > 200:  # one huge line: what fits of its beginning, without colours
+            kept = event.text.replace("\x1b", "")[: share // 8]
+            cut += 1
+            shown.append(event._replace(text=f"{kept} ... (line cut)"))
+            break
+        if size > share:
+            break
+        share -= size
+        shown.append(event)
+    shown.reverse()
+    older = log.older + len(log.lines) - len(shown)
+    count = len(shown)
+    label = f"rank {rank}: {'last ' if older else ''}{count:,} line{'' if count == 1 else 's'}"
+    note = ""
+    if older:
+        place = f" in <code>{escape(str(log.file))}</code>" if log.file is not None else " not saved here"
+        note = f'<p style="margin:4px 0;{_FAINT}">{older:,} older lines{place}</p>'
+    inner = f"{note}{lines_html(shown, log.displays)}"
+    html = f'<details class="nbproc-rank"><summary>{label}</summary>{inner}</details>'
+    figures = sum(len(log.displays.get(event.number, "")) for event in shown if event.stream is Stream.DISPLAY)
+    return html, len(html.encode(errors="replace")) - figures
