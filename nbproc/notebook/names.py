@@ -1,0 +1,475 @@
+"""What a cell reads: a walk over its syntax tree in the order in which it runs.
+
+The answer may name too much, never too little, as far as a cell's text can tell: what is sent and then assigned in the
+cell costs time, what is missing is a NameError. So every join of two ways keeps only what both of them assigned.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import symtable
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from nbproc.notebook import expand
+from nbproc.notebook.timing import split_options
+
+__all__ = ["MagicCall", "Reads", "magic_calls", "reads"]
+
+_SHELL_CALLS = frozenset({"run_line_magic", "run_cell_magic", "system", "getoutput"})
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_QUERY_NAME = re.compile(r"@([^\W\d]\w*)")
+_LAZY_ANNOTATIONS = sys.version_info >= (3, 14)
+
+
+@dataclass(frozen=True)
+class Reads:
+    """The names that a cell reads from outside.
+
+    ``hard``: read by the cell itself. ``soft``: it may never come to that, since the name is read only in the body of
+    a function, or may be assigned by then. ``assigned``: what the cell assigns, perhaps.
+    """
+
+    hard: frozenset[str]
+    soft: frozenset[str]
+    assigned: frozenset[str]
+
+
+@dataclass(frozen=True)
+class MagicCall:
+    """A `%` or `!` line of the cell: ``name`` is "system" or "getoutput" for `!`, ``text`` what follows it."""
+
+    name: str
+    text: str
+    line: int
+    node: ast.Call = field(compare=False, repr=False)
+
+
+def magic_calls(tree: ast.AST) -> list[MagicCall]:
+    """Return the `%` and `!` lines under ``tree``, after IPython made them calls of `get_ipython()`, in their order."""
+    found = [call for node in ast.walk(tree) if isinstance(node, ast.Call) and (call := _magic_call(node))]
+    return sorted(found, key=lambda call: (call.line, call.node.col_offset))
+
+
+def _magic_call(node: ast.Call) -> MagicCall | None:
+    method = node.func
+    if not (
+        isinstance(method, ast.Attribute)
+        and method.attr in _SHELL_CALLS
+        and isinstance(method.value, ast.Call)
+        and isinstance(method.value.func, ast.Name)
+        and method.value.func.id == "get_ipython"
+    ):
+        return None
+    texts = [arg.value for arg in node.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)]
+    if len(texts) != len(node.args) or not texts:
+        return None
+    if method.attr.startswith("run_"):
+        return MagicCall(texts[0], texts[1] if len(texts) > 1 else "", node.lineno, node)
+    return MagicCall(method.attr, texts[0], node.lineno, node)
+
+
+def reads(tree: ast.Module, source: str, *, lazy_annotations: bool = False) -> Reads:
+    """Return what ``tree``, the syntax tree of ``source``, reads and assigns. Raises SyntaxError as `symtable` does.
+
+    ``lazy_annotations`` says that annotations are not evaluated (`from __future__ import annotations`).
+    """
+    walk = _Walk(_body_reads(source), lazy_annotations or _LAZY_ANNOTATIONS)
+    walk.statements(tree.body)
+    walk.finish()
+    return Reads(frozenset(walk.hard), frozenset(walk.soft - walk.hard), frozenset(walk.assigned))
+
+
+def _body_reads(source: str) -> dict[tuple[int, str], set[str]]:
+    """(line, name) of each function of the source -> the globals that its body and what is in it read.
+
+    Two functions of one name on one line (lambdas) share an entry.
+    """
+    found: dict[tuple[int, str], set[str]] = {}
+
+    def collect(table: symtable.SymbolTable) -> set[str]:
+        mine = {
+            symbol.get_name()
+            for symbol in table.get_symbols()
+            if symbol.is_global() and (symbol.is_referenced() or symbol.is_assigned())
+        }
+        for child in table.get_children():
+            mine |= collect(child)
+        found.setdefault((table.get_lineno(), table.get_name()), set()).update(mine)
+        return mine
+
+    for table in symtable.symtable(source, "<cell>", "exec").get_children():
+        collect(table)
+    return found
+
+
+@dataclass
+class _Scope:
+    """Names bound for certain, in the cell itself, a class body or a comprehension."""
+
+    kind: str
+    bound: set[str] = field(default_factory=set)
+
+
+class _Walk(ast.NodeVisitor):
+    """Visits in the order of execution. `_Scope`s are the state; a branch works on copies that are joined after it."""
+
+    def __init__(self, bodies: dict[tuple[int, str], set[str]], lazy_annotations: bool) -> None:
+        self.hard: set[str] = set()
+        self.soft: set[str] = set()
+        self.assigned: set[str] = set()
+        self._bodies = bodies
+        self._lazy = lazy_annotations
+        self._scopes = [_Scope("cell")]
+        self._dead = False
+        self._waiting: dict[str, set[str]] = {}
+        """Functions and classes of the cell -> what their bodies read; counts once somebody reads their name."""
+        self._early: dict[str, set[str]] = {}
+        """The same, less what was bound where they were defined."""
+        self._woken: set[str] = set()
+        self._class_reads: list[set[str]] = []
+
+    # -------------------------------------------------------------------------------------------------- the state
+
+    def _bind(self, name: str, *, walrus: bool = False) -> None:
+        scope = next(s for s in reversed(self._scopes) if not (walrus and s.kind == "comprehension"))
+        scope.bound.add(name)
+        if scope.kind == "cell":
+            self.assigned.add(name)
+
+    def _load(self, name: str) -> None:
+        inner = self._scopes[-1]
+        for scope in self._scopes[1:]:
+            if name in scope.bound and (scope.kind == "comprehension" or scope is inner):
+                return  # a class body is seen by its own statements only
+        if name not in self._scopes[0].bound:
+            (self.soft if name in self.assigned else self.hard).add(name)
+        self._wake(name, set())
+
+    def _load_later(self, names: Iterable[str], seen: set[str] | None = None) -> None:
+        seen = set() if seen is None else seen
+        for name in names:
+            if name not in self._scopes[0].bound:
+                self.soft.add(name)
+            self._wake(name, seen)
+
+    def _wake(self, name: str, seen: set[str]) -> None:
+        if name in self._waiting and name not in seen:
+            seen.add(name)
+            self._woken.add(name)
+            self._load_later(self._waiting[name], seen)
+
+    def _ways(self, *ways: Callable[[], object]) -> None:
+        """Walk each of the ways from here; go on with what all of them bound that come out at their end."""
+        before = [set(scope.bound) for scope in self._scopes]
+        start = self._dead
+        ends: list[list[set[str]]] = []
+        for way in ways:
+            for scope, bound in zip(self._scopes, before, strict=True):
+                scope.bound = set(bound)
+            self._dead = start
+            way()
+            if not self._dead:
+                ends.append([scope.bound for scope in self._scopes])
+        self._dead = start or not ends
+        for number, scope in enumerate(self._scopes):
+            scope.bound = set.intersection(*(end[number] for end in ends)) if ends else set(before[number])
+
+    def finish(self) -> None:
+        """Count the functions that nobody in the cell read: functions of the notebook may call them by name."""
+        for name in self._waiting.keys() - self._woken:
+            self.soft |= self._early[name]
+
+    # ---------------------------------------------------------------------------------------------- simple statements
+
+    def statements(self, body: Sequence[ast.AST]) -> None:
+        """Walk one after the other."""
+        for node in body:
+            self.visit(node)
+
+    def _maybe(self, *nodes: ast.AST | None) -> None:
+        self._ways(lambda: self.statements([node for node in nodes if node is not None]), lambda: None)
+
+    def visit_Name(self, node: ast.Name) -> None:
+        if isinstance(node.ctx, ast.Store):
+            self._bind(node.id)
+        elif isinstance(node.ctx, ast.Del):
+            self._load(node.id)
+            self._bind(node.id)  # gone: what reads it now fails here as it would fail in the notebook
+        else:
+            self._load(node.id)
+
+    def visit_Assign(self, node: ast.Assign) -> None:
+        self.visit(node.value)
+        self.statements(node.targets)
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> None:
+        if isinstance(node.target, ast.Name):
+            self._load(node.target.id)
+        self.visit(node.value)
+        self.visit(node.target)
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
+        if node.value is not None:
+            self.visit(node.value)
+        if node.value is not None or not isinstance(node.target, ast.Name):
+            self.visit(node.target)
+        self._annotation(node.annotation)
+
+    def _annotation(self, node: ast.expr | None) -> None:
+        if node is None:
+            return
+        if self._lazy:
+            self._load_later(n.id for n in ast.walk(node) if isinstance(n, ast.Name))
+        else:
+            self.visit(node)
+
+    def visit_NamedExpr(self, node: ast.NamedExpr) -> None:
+        self.visit(node.value)
+        self._bind(node.target.id, walrus=True)
+
+    def visit_Import(self, node: ast.Import) -> None:
+        for alias in node.names:
+            self._bind(alias.asname or alias.name.partition(".")[0])
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+        for alias in node.names:
+            if alias.name != "*":
+                self._bind(alias.asname or alias.name)
+
+    def visit_Raise(self, node: ast.Raise) -> None:
+        self.generic_visit(node)
+        self._dead = True
+
+    def visit_Break(self, node: ast.Break) -> None:
+        self._dead = True
+
+    def visit_Continue(self, node: ast.Continue) -> None:
+        self._dead = True
+
+    # ------------------------------------------------------------------------------------------------------- branches
+
+    def visit_If(self, node: ast.If) -> None:
+        self.visit(node.test)
+        self._ways(lambda: self.statements(node.body), lambda: self.statements(node.orelse))
+
+    def visit_IfExp(self, node: ast.IfExp) -> None:
+        self.visit(node.test)
+        self._ways(lambda: self.visit(node.body), lambda: self.visit(node.orelse))
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> None:
+        self.visit(node.values[0])
+        self._maybe(*node.values[1:])
+
+    def visit_Compare(self, node: ast.Compare) -> None:
+        self.visit(node.left)
+        self.visit(node.comparators[0])
+        self._maybe(*node.comparators[1:])
+
+    def visit_Assert(self, node: ast.Assert) -> None:
+        self.visit(node.test)
+        self._maybe(node.msg)
+
+    def visit_For(self, node: ast.For | ast.AsyncFor) -> None:
+        self.visit(node.iter)
+        self._maybe(node.target, *node.body)
+        self._maybe(*node.orelse)
+
+    visit_AsyncFor = visit_For
+
+    def visit_While(self, node: ast.While) -> None:
+        self.visit(node.test)
+        self._maybe(*node.body)
+        self._maybe(*node.orelse)
+
+    def visit_With(self, node: ast.With | ast.AsyncWith) -> None:
+        for item in node.items:
+            self.visit(item.context_expr)
+            if item.optional_vars is not None:
+                self.visit(item.optional_vars)
+        if any(isinstance(item.context_expr, ast.Call) and _swallows(item.context_expr.func) for item in node.items):
+            self._maybe(*node.body)
+        else:
+            self.statements(node.body)
+
+    visit_AsyncWith = visit_With
+
+    def visit_Try(self, node: ast.Try) -> None:
+        def handler(caught: ast.ExceptHandler) -> None:
+            self.statements([caught.type] if caught.type else [])
+            if caught.name:
+                self._bind(caught.name)  # gone at the end of the handler, and then the notebook's would be too
+            self.statements(caught.body)
+
+        before = [set(scope.bound) for scope in self._scopes]
+        self._ways(
+            lambda: self.statements([*node.body, *node.orelse]),
+            *(lambda caught=caught: handler(caught) for caught in node.handlers),
+        )
+        if node.finalbody:
+            after = [set(scope.bound) for scope in self._scopes]
+            dead = self._dead
+            for scope, bound in zip(self._scopes, before, strict=True):
+                scope.bound = bound
+            self._dead = False
+            self.statements(node.finalbody)
+            for scope, bound in zip(self._scopes, after, strict=True):
+                scope.bound |= bound
+            self._dead = dead or self._dead
+
+    visit_TryStar = visit_Try
+
+    def visit_Match(self, node: ast.Match) -> None:
+        def case(one: ast.match_case) -> None:
+            self.visit(one.pattern)
+            self.statements([one.guard] if one.guard else [])
+            self.statements(one.body)
+
+        self.visit(node.subject)
+        self._ways(*(lambda one=one: case(one) for one in node.cases), lambda: None)
+
+    def visit_MatchAs(self, node: ast.MatchAs) -> None:
+        self.generic_visit(node)
+        if node.name:
+            self._bind(node.name)
+
+    def visit_MatchStar(self, node: ast.MatchStar) -> None:
+        if node.name:
+            self._bind(node.name)
+
+    def visit_MatchMapping(self, node: ast.MatchMapping) -> None:
+        self.generic_visit(node)
+        if node.rest:
+            self._bind(node.rest)
+
+    # --------------------------------------------------------------------------------------------------------- scopes
+
+    def _comprehension(self, node: ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp) -> None:
+        self.visit(node.generators[0].iter)
+        self._scopes.append(_Scope("comprehension"))
+
+        def rounds() -> None:
+            for number, generator in enumerate(node.generators):
+                if number:
+                    self.visit(generator.iter)
+                self.visit(generator.target)
+                self.statements(generator.ifs)
+            self.statements([node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt])
+
+        self._ways(rounds, lambda: None)
+        self._scopes.pop()
+
+    visit_ListComp = visit_SetComp = visit_DictComp = visit_GeneratorExp = _comprehension
+
+    @contextmanager
+    def _type_parameters(self, node: ast.AST) -> Iterator[None]:
+        """The scope of `def f[T]` and its like (Python 3.12)."""
+        names = {parameter.name for parameter in getattr(node, "type_params", ())}
+        self._scopes.append(_Scope("comprehension", names))
+        yield
+        self._scopes.pop()
+
+    def visit_TypeAlias(self, node: Any) -> None:
+        """`type X = ...` (Python 3.12): evaluated when first asked for."""
+        self._load_later(n.id for n in ast.walk(node.value) if isinstance(n, ast.Name))
+        self._bind(node.name.id)
+
+    def visit_Lambda(self, node: ast.Lambda) -> None:
+        self.statements([*node.args.defaults, *(d for d in node.args.kw_defaults if d)])
+        self._load_later(self._bodies.get((node.lineno, "lambda"), set()) | _text_names(node.body))
+
+    def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+        arguments = node.args
+        self.statements(node.decorator_list)
+        self.statements([*arguments.defaults, *(d for d in arguments.kw_defaults if d)])
+        everything = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
+        with self._type_parameters(node):
+            for argument in everything:
+                self._annotation(argument.annotation if argument else None)
+            self._annotation(node.returns)
+        body = self._bodies.get((node.lineno, node.name), set()).union(*map(_text_names, node.body))
+        self._define(node.name, body, at_once=bool(node.decorator_list))
+
+    visit_AsyncFunctionDef = visit_FunctionDef
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> None:
+        self.statements(node.decorator_list)
+        with self._type_parameters(node):
+            self.statements([*node.bases, *node.keywords])
+        self._scopes.append(_Scope("class"))
+        self._class_reads.append(set())
+        self.statements(node.body)
+        self._scopes.pop()
+        self._define(node.name, self._class_reads.pop(), at_once=bool(node.decorator_list or node.keywords))
+
+    def _define(self, name: str, body: set[str], *, at_once: bool) -> None:
+        """Bind a function or a class whose bodies read ``body``."""
+        if self._class_reads:
+            self._class_reads[-1] |= body
+        elif self._scopes[-1].kind == "cell":
+            self._waiting[name] = self._waiting.get(name, set()) | body
+            self._early[name] = self._early.get(name, set()) | (body - self._scopes[0].bound - {name})
+        else:
+            at_once = True
+        self._bind(name)
+        if at_once:
+            self._load_later(body)
+
+    # --------------------------------------------------------------------------------------------------------- magics
+
+    def visit_Call(self, node: ast.Call) -> None:
+        call = _magic_call(node)
+        if call is None:
+            self.generic_visit(node)
+            for name in _query_names(node):
+                self._load(name)
+            return
+        code = call.name in ("time", "timeit") and _parsed(call.text)
+        if code:
+            self._ways(lambda: self.statements(code.body), *([] if call.name == "time" else [lambda: None]))
+        else:
+            for name in sorted(_line_names(call)):
+                self._load(name)
+
+
+def _parsed(text: str) -> ast.Module | None:
+    try:
+        return ast.parse(split_options(text)[1])
+    except (SyntaxError, ValueError):
+        return None
+
+
+def _line_names(call: MagicCall) -> set[str]:
+    """The names that a magic's text reads, wherever they are bound."""
+    if call.name in ("time", "timeit"):
+        code = _parsed(call.text)
+        return {node.id for node in ast.walk(code) if isinstance(node, ast.Name)} if code else set()
+    return {name for each in expand.fields(call.text) for name in expand.names_in(each.expression)}
+
+
+def _swallows(manager: ast.expr) -> bool:
+    """Whether a context manager goes by a name that says it ends its block early (`suppress`, `raises`)."""
+    name = manager.attr if isinstance(manager, ast.Attribute) else manager.id if isinstance(manager, ast.Name) else ""
+    return name in ("suppress", "raises", "assertRaises")
+
+
+def _query_names(node: ast.Call) -> list[str]:
+    """`@name` in the text of pandas' `query` and `eval`, which look into the frame of their caller."""
+    if not (isinstance(node.func, ast.Attribute) and node.func.attr in ("query", "eval")):
+        return []
+    texts = [a.value for a in node.args[:1] if isinstance(a, ast.Constant) and isinstance(a.value, str)]
+    return [name for text in texts for name in _QUERY_NAME.findall(text)]
+
+
+def _text_names(body: ast.AST) -> set[str]:
+    """Names that stand in texts within a function's body: `%` and `!` lines, queries."""
+    names: set[str] = set()
+    for node in ast.walk(body):
+        if isinstance(node, ast.Call):
+            call = _magic_call(node)
+            names |= _line_names(call) if call else set(_query_names(node))
+    return names
