@@ -38,6 +38,10 @@ class LaunchError(NbprocError, RuntimeError):
     """The ranks could not be started; those that were are gone."""
 
 
+class ExecutableError(LaunchError, FileNotFoundError):
+    """The executable that the ranks should be is missing or cannot be executed."""
+
+
 class StateError(NbprocError, RuntimeError):
     """The context cannot do this in its present state (started twice, a result that is not there yet)."""
 

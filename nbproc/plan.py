@@ -10,8 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from nbproc.errors import ArgumentError, OptionError, PlanError
-from nbproc.logs.specs import LogsDest
-from nbproc.logs.std import Std, to_map
+from nbproc.logs.std import Std
 
 START_METHODS = ("forkserver", "spawn", "fork")
 DEFAULT_START_METHOD = "forkserver"
@@ -55,6 +54,8 @@ class Plan:
     prefixes: Mapping[int, str] | None = None
     stdout_filters: tuple[str, ...] = ()
     stderr_filters: tuple[str, ...] = ()
+    filter_all: bool = False
+    """True if the filters take the lines of all ranks, not only of teed ones."""
     shared_args: bool = False
     daemon: bool = False
     grace: float | None = None
@@ -197,15 +198,6 @@ def new_run_id() -> str:
     return uuid.uuid4().hex[:12]
 
 
-def destinations(specs: object, envs: Mapping[int, Mapping[str, str]]) -> LogsDest:
-    """Ask a LogsSpecs (ours, torch's, the user's) where the files go; it may make directories."""
-    reify = getattr(specs, "reify", None)
-    if reify is None:
-        raise ArgumentError(f"logs_specs must have a method reify(envs), as LogsSpecs has; {_kind(specs)} has none")
-    dest = reify({rank: dict(env) for rank, env in envs.items()})
-    return dest if isinstance(dest, LogsDest) else LogsDest.of(dest)
-
-
 def _count(nprocs: int | None, envs: Mapping[int, object] | None) -> int:
     if nprocs is None:
         if envs is None:
@@ -306,11 +298,9 @@ __all__ = [
     "FlatLogs",
     "Plan",
     "RankPlan",
-    "destinations",
     "environment",
     "flat_logs",
     "make_plan",
     "new_run_id",
     "rank_variables",
-    "to_map",
 ]

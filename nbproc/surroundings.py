@@ -38,8 +38,11 @@ class Surroundings:
     def started(self, context: PContext) -> None:
         """Be told of a run that was started."""
 
+    pump_period: float | None = None
+    """Seconds between calls of `pump` while the main thread waits for a run; None for no such calls."""
+
     def pump(self) -> None:
-        """Be called now and then by a thread that waits for a run."""
+        """Be called by the main thread while it waits for a run."""
 
     def waits_at_exit(self) -> bool:
         """Say whether the end of the process waits for runs that still go on (as multiprocessing does)."""

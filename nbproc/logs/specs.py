@@ -58,6 +58,10 @@ class RunFiles:
         """Return the file that says why a rank failed."""
         return self.rank(rank) / "error.json"
 
+    def stack(self, rank: int) -> Path:
+        """Return the file into which a rank writes where it is, when it is asked."""
+        return self.rank(rank) / "stack.txt"
+
     def display(self, rank: int) -> Path:
         """Return the list of what a rank displayed: one JSON object a line."""
         return self.rank(rank) / "display.jsonl"

@@ -150,3 +150,9 @@ def _start() -> Server:
 def _at_exit(started: Server) -> None:
     if started.owner == os.getpid():
         started.close()
+
+
+def forget_lock() -> None:
+    """In a copy of this process made by fork: another thread may have held the lock."""
+    global _lock
+    _lock = threading.Lock()

@@ -7,13 +7,13 @@ that a part of it could be sent elsewhere. `Settings.here()` is the only place t
 from __future__ import annotations
 
 import contextlib
+import locale
 import multiprocessing
 import os
 import resource
 import sys
-import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 _LIMITS = tuple(
@@ -38,6 +38,7 @@ class Settings:
     authkey: bytes
     start_method: str
     sharing_strategy: str | None
+    locale: str | None
 
     @staticmethod
     def here() -> Settings:
@@ -59,6 +60,7 @@ class Settings:
             authkey=bytes(multiprocessing.current_process().authkey),
             start_method=method or ("fork" if sys.platform == "linux" else "spawn"),
             sharing_strategy=torch_multiprocessing.get_sharing_strategy() if torch_multiprocessing else None,
+            locale=locale.setlocale(locale.LC_ALL),
         )
 
     def apply(self) -> list[str]:
@@ -66,7 +68,7 @@ class Settings:
         troubles = []
 
         @contextlib.contextmanager
-        def trying(what: str) -> object:  # type: ignore[misc]  # a generator, seen through the decorator
+        def trying(what: str) -> Iterator[None]:
             try:
                 yield
             except (OSError, ValueError) as error:
@@ -99,9 +101,10 @@ class Job:
     """One rank's job, without the user's objects.
 
     ``environment`` is complete: it replaces the process's own. ``stdout`` and ``stderr`` are the files that the
-    rank's descriptors 1 and 2 are pointed at, None to keep what it was given. ``setup`` names a function
-    ("module:function") and its keyword arguments, called in the rank before anything of the user is unpickled.
-    ``cells`` maps file names of notebook cells to their text and execution count, for tracebacks.
+    rank's descriptors 1 and 2 are pointed at, None for the caller's own, whose descriptors come with the job.
+    ``directory`` is the rank's own, in the private run directory. ``setup`` names a function ("module:function") and
+    keyword arguments; it is called in the rank before anything of the user is unpickled, with ``directory`` too, and
+    what it returns is called when user code has ended.
     """
 
     rank: int
@@ -111,13 +114,11 @@ class Job:
     environment: Mapping[str, str]
     settings: Settings
     error_file: Path
-    fatal_file: Path
     stack_file: Path
     stdout: Path | None
     stderr: Path | None
+    directory: Path
     setup: tuple[str, Mapping[str, object]] | None = None
-    descriptors: int = 0
-    created: float = field(default_factory=time.time)
 
 
 def _umask() -> int | None:

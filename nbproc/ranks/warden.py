@@ -140,3 +140,9 @@ def current() -> Warden:
 def _at_exit(warden: Warden) -> None:
     if warden.owner == os.getpid():
         warden.close()
+
+
+def forget_lock() -> None:
+    """In a copy of this process made by fork: another thread may have held the lock."""
+    global _lock
+    _lock = threading.Lock()

@@ -1,7 +1,8 @@
 """Messages between the launching process and a rank, over the rank's job socket.
 
 A message is one kind byte, eight bytes of length and a body. The launching side reads without blocking and puts
-messages together from pieces (`Inbox`); a rank reads and writes blocking.
+messages together from pieces (`Inbox`); a rank reads and writes blocking. When all ranks have returned, the launching
+side closes its half of the socket: a rank that waits for that exits.
 """
 
 from __future__ import annotations
@@ -9,27 +10,26 @@ from __future__ import annotations
 import enum
 import socket
 import struct
+from collections.abc import Sequence
 
 _HEAD = struct.Struct("!BQ")
-MAX_INLINE = 1 << 26
+MAX_DESCRIPTORS = 250
 
 
 class Kind(enum.IntEnum):
     """What a message says."""
 
     JOB = 1
-    """To the rank: the `Job`, pickled. The payload follows, as `payload.send` writes it."""
+    """To the rank: the `Job`, pickled. What `parcel.send` writes follows."""
     READY = 2
     """From the rank: its settings hold, its output is redirected; user code comes next."""
     RETURNED = 3
-    """From the rank: the entrypoint returned. The body is what `payload.send_result` made of the value."""
+    """From the rank: the entrypoint returned. What `parcel.send` writes follows."""
     RAISED = 4
     """From the rank: the entrypoint raised and error.json is written (the body is its headline)."""
     INTERRUPTED = 5
     """From the rank: a KeyboardInterrupt ended it; the body says where it was."""
-    RELEASE = 6
-    """To the rank: all ranks have returned, exit now."""
-    TROUBLE = 7
+    TROUBLE = 6
     """From the rank: a warning for the run's notes (a preload that failed, a setting that could not be applied)."""
 
 
@@ -37,20 +37,29 @@ class Closed(ConnectionError):
     """The other side is gone."""
 
 
-def send(sock: socket.socket, kind: Kind, body: bytes = b"") -> None:
-    """Send one message; block until the kernel took it. Raises `OSError` if the other side is gone."""
+def send(sock: socket.socket, kind: Kind, body: bytes = b"", fds: Sequence[int] = ()) -> None:
+    """Send one message, descriptors with it; block until the system took it.
+
+    Raises `OSError` if the other side is gone. At most `MAX_DESCRIPTORS` can go with one message.
+    """
     head = _HEAD.pack(kind, len(body))
-    if len(body) < 1 << 16:
+    if fds:
+        socket.send_fds(sock, [head], fds)
+        sock.sendall(body)
+    elif len(body) < 1 << 16:
         sock.sendall(head + body)
     else:
         sock.sendall(head)
         sock.sendall(body)
 
 
-def receive(sock: socket.socket) -> tuple[Kind, bytes]:
-    """Receive one message, blocking. Raises `Closed` at the end of the stream."""
-    kind, length = _HEAD.unpack(_exactly(sock, _HEAD.size))
-    return Kind(kind), _exactly(sock, length)
+def receive(sock: socket.socket) -> tuple[Kind, bytes, list[int]]:
+    """Receive one message with its descriptors, blocking. Raises `Closed` at the end of the stream."""
+    head, fds, _, _ = socket.recv_fds(sock, _HEAD.size, MAX_DESCRIPTORS)
+    if not head:
+        raise Closed("the other side closed the connection")
+    kind, length = _HEAD.unpack(head + _exactly(sock, _HEAD.size - len(head)))
+    return Kind(kind), _exactly(sock, length), fds
 
 
 def _exactly(sock: socket.socket, n: int) -> bytes:
@@ -64,36 +73,35 @@ def _exactly(sock: socket.socket, n: int) -> bytes:
 
 
 class Inbox:
-    """Messages put together from whatever a non-blocking socket has, with the descriptors that came along."""
+    """Messages put together from whatever a non-blocking socket has. Reads no byte beyond the message at hand."""
 
     def __init__(self) -> None:
-        self._pending = bytearray()
-        self.fds: list[int] = []
+        self._head = b""
+        self._body = bytearray()
+        self._kind: Kind | None = None
+        self._length = 0
 
-    def read(self, sock: socket.socket) -> tuple[list[tuple[Kind, bytes]], bool]:
-        """Read what is there now. Returns the whole messages and whether the stream is still open."""
-        is_open = True
+    def read(self, sock: socket.socket) -> tuple[Kind, bytes] | None:
+        """Return the next message, None if it is not whole yet. Raises `Closed` (or another `OSError`) at the end."""
         while True:
+            if self._kind is None:
+                missing = _HEAD.size - len(self._head)
+            else:
+                missing = self._length - len(self._body)
+                if not missing:
+                    message = self._kind, bytes(self._body)
+                    self._kind, self._head, self._body = None, b"", bytearray()
+                    return message
             try:
-                piece, fds, _, _ = socket.recv_fds(sock, 1 << 16, 16)
+                piece = sock.recv(min(missing, 1 << 16))
             except (BlockingIOError, InterruptedError):
-                break
-            except OSError:
-                is_open = False
-                break
-            self.fds += fds
+                return None
             if not piece:
-                is_open = False
-                break
-            self._pending += piece
-        return self._messages(), is_open
-
-    def _messages(self) -> list[tuple[Kind, bytes]]:
-        found = []
-        while len(self._pending) >= _HEAD.size:
-            kind, length = _HEAD.unpack_from(self._pending)
-            if len(self._pending) < _HEAD.size + length:
-                break
-            found.append((Kind(kind), bytes(self._pending[_HEAD.size : _HEAD.size + length])))
-            del self._pending[: _HEAD.size + length]
-        return found
+                raise Closed("the other side closed the connection")
+            if self._kind is not None:
+                self._body += piece
+                continue
+            self._head += piece
+            if len(self._head) == _HEAD.size:
+                kind, self._length = _HEAD.unpack(self._head)
+                self._kind = Kind(kind)

@@ -1,0 +1,393 @@
+"""PContext: a run that has been started, whatever its ranks are.
+
+    Plan -> start() -> [Supervisor thread] -> Snapshot     any time, any thread
+                       [Tail thread]       -> LineEvent    to subscribers, console, filter files
+                    -> wait() -> RunProcsResult
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import logging
+import os
+import signal
+import socket
+import threading
+import time
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from nbproc import explain, surroundings
+from nbproc.contexts.ladder import Ladder
+from nbproc.contexts.layout import Layout, lay_out
+from nbproc.contexts.reader import Reader
+from nbproc.contexts.results import ReturnValues, RunProcsResult
+from nbproc.contexts.supervisor import Crew, Supervisor
+from nbproc.errors import LaunchError, SpawnError, StateError
+from nbproc.failures import ProcessFailure
+from nbproc.logs.history import History
+from nbproc.logs.lines import LineEvent, Stream
+from nbproc.logs.specs import release_run_dir
+from nbproc.plan import Plan, environment, make_plan, new_run_id
+from nbproc.ranks import warden
+from nbproc.states import RankSnapshot, RunState, Snapshot
+
+_log = logging.getLogger(__name__)
+Event = Sequence[LineEvent] | Snapshot
+Listener = Callable[[Event], object]
+
+_running: weakref.WeakSet[PContext] = weakref.WeakSet()
+_at_exit_registered = False
+
+
+class PContext(ABC):
+    """All ranks of one launch. Made by `start_processes`; may also be constructed, in torch's order, and started.
+
+    The API is `torch's <https://docs.pytorch.org/docs/stable/elastic/multiprocessing.html>`_. Beyond it: `result`,
+    `snapshot`, `stop`, `subscribe`, and use with ``with`` (leaving the block stops what still runs). Every method may
+    be called from any thread. No signal handler is ever installed in this process.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        entrypoint: Callable[..., object] | str,
+        args: Mapping[int, Any],
+        envs: Mapping[int, Mapping[str, Any]],
+        logs_specs: object,
+        log_line_prefixes: Mapping[int, str] | None = None,
+        duplicate_stdout_filters: Sequence[str] | None = None,
+        duplicate_stderr_filters: Sequence[str] | None = None,
+    ) -> None:
+        self._adopt(
+            make_plan(
+                name,
+                entrypoint,
+                args,
+                envs,
+                logs=logs_specs,
+                log_line_prefixes=log_line_prefixes,
+                duplicate_stdout_filters=duplicate_stdout_filters,
+                duplicate_stderr_filters=duplicate_stderr_filters,
+            )
+        )
+
+    @classmethod
+    def of(cls, plan: Plan) -> PContext:
+        """Make a context, not started, of a plan."""
+        context = cls.__new__(cls)
+        context._adopt(plan)
+        return context
+
+    def _adopt(self, plan: Plan) -> None:
+        self.plan = plan
+        self.name = plan.name
+        self.entrypoint = plan.entrypoint
+        self.args = {rank.rank: rank.args for rank in plan.ranks}
+        self.envs = {rank.rank: dict(rank.env) for rank in plan.ranks}
+        self.nprocs = plan.nprocs
+        self.layout: Layout | None = None
+        self.notes: tuple[str, ...] = plan.notes
+        self._supervisor: Supervisor | None = None
+        self._reader: Reader | None = None
+        self._result: RunProcsResult | None = None
+        self._listeners: tuple[Listener, ...] = ()
+        self._lock = threading.Lock()
+        self._start_asked = False
+
+    # ---------------------------------------------------------------- launching
+
+    @abstractmethod
+    def _crew(self, layout: Layout, envs: Mapping[int, Mapping[str, str]], reader: Reader) -> Crew:
+        """Prepare the ranks: everything that can fail before a process starts fails here."""
+
+    def start(self) -> None:
+        """Start the ranks and return when all have answered.
+
+        Blocks for milliseconds; at the first launch of a process, until the fork server has imported torch. Raises
+        `StateError` if it was started before, `PayloadError` if something cannot be sent (nothing was started),
+        `LaunchError` if a rank cannot be started (the others are gone then). An Interrupt stops what was started.
+        """
+        with self._lock:
+            if self._start_asked:
+                raise StateError(f"{self.name} was started before; make a new context to run it again")
+            self._start_asked = True
+        supervisor = self._prepare()
+        try:
+            supervisor.start()
+            self._await(supervisor, "answered", None)
+        except BaseException:
+            self._interrupted()
+            raise
+        if supervisor.launch_error:
+            self._await(supervisor, "closed", None)
+            raise LaunchError(f"{supervisor.launch_error}; the ranks that were started are gone")
+        surroundings.current().started(self)
+
+    def _prepare(self) -> Supervisor:
+        plan = self.plan
+        around = surroundings.current()
+        run_id = new_run_id()
+        mark = "/".join(part for part in (os.environ.get(warden.MARK_VARIABLE, ""), run_id) if part)
+        with contextlib.ExitStack() as undo:
+            port = undo.enter_context(_hold_port())
+            base = dict(os.environ)
+            wanted = {
+                rank.rank: environment(base, rank, plan.nprocs, port.getsockname()[1], run_id, mark)
+                for rank in plan.ranks
+            }
+            self.layout, envs = lay_out(plan, wanted, capture=around.captures)
+            undo.callback(release_run_dir, self.layout.files.root)
+            if plan.nprocs > 1 and "OMP_NUM_THREADS" not in base and not any("OMP_NUM_THREADS" in r.env for r in plan.ranks):
+                self.notes += ("OMP_NUM_THREADS=1 (unset; change it with envs or --env)",)
+            reader = Reader(self, around, self._tell)
+            crew = self._crew(self.layout, envs, reader)
+            warden.current().ensure()
+            warden.current().mark(mark)
+            if trouble := warden.current().trouble:
+                self.notes += (trouble,)
+                _log.warning("%s", trouble)
+            supervisor = Supervisor(
+                self.name,
+                plan.nprocs,
+                crew,
+                mark=mark,
+                grace=plan.grace,
+                timeout=plan.timeout,
+                listener=self._tell,
+                facts=lambda: {"run_dir": self.run_dir, "notes": self.notes},
+                on_close=undo.pop_all().close,
+            )
+        self._reader = reader
+        self._supervisor = supervisor
+        reader.start()
+        _running.add(self)
+        _register_at_exit()
+        return supervisor
+
+    # ---------------------------------------------------------------- waiting
+
+    def wait(self, timeout: float = -1, period: float = 1) -> RunProcsResult | None:
+        """Wait until all ranks have succeeded or any has failed; the others are stopped then.
+
+        ``timeout`` is in seconds: 0 looks once, a negative one waits for ever. ``period`` is torch's and has no
+        effect: the end is noticed when it happens. Returns None while ranks run. An Interrupt stops the run as `stop`
+        does, and KeyboardInterrupt is raised when its processes are gone; a second one kills at once.
+        """
+        supervisor = self._started()
+        try:
+            done = self._await(supervisor, "finished", None if timeout is None or timeout < 0 else timeout)
+        except BaseException:
+            self._interrupted()
+            raise
+        return self._outcome() if done else None
+
+    def result(self) -> RunProcsResult:
+        """Wait for the end. Returns the result, or raises `SpawnError` with the first cause.
+
+        Also raised if the run was stopped. `wait` returns a result in all cases.
+        """
+        outcome = self.wait()
+        assert outcome is not None
+        snapshot = self.snapshot()
+        if snapshot.state is not RunState.SUCCEEDED:
+            raise SpawnError(explain.text(self.report()), outcome.failures, outcome)
+        return outcome
+
+    def _await(self, supervisor: Supervisor, stage: str, timeout: float | None) -> bool:
+        around = surroundings.current()
+        pump = around.pump_period
+        if pump is None or threading.current_thread() is not threading.main_thread():
+            return supervisor.wait_for(stage, timeout)
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            left = pump if deadline is None else min(pump, deadline - time.monotonic())
+            if supervisor.wait_for(stage, max(0.0, left)):
+                return True
+            if deadline is not None and time.monotonic() >= deadline:
+                return False
+            around.pump()
+
+    def _interrupted(self) -> None:
+        """Stop the run and wait until it is gone; a further Interrupt kills at once."""
+        supervisor = self._supervisor
+        if supervisor is None:
+            return
+        self.stop()
+        while True:
+            try:
+                supervisor.wait_for("closed", None)
+                return
+            except KeyboardInterrupt:
+                self.kill()
+
+    # ---------------------------------------------------------------- stopping
+
+    def stop(self, grace: float | None = None) -> None:
+        """Ask the ranks to stop; does not wait.
+
+        Each gets SIGINT (so that ``finally`` runs), SIGTERM after ``grace`` seconds (10 if neither this nor the plan
+        says), SIGKILL 2 s later, with all that is left of its session. Does nothing for a run that has ended.
+        """
+        if self._supervisor is not None:
+            patience = self.plan.grace if grace is None else grace
+            self._supervisor.ask_stop(lambda now: Ladder.stop(now, patience), "stopped by you")
+
+    def kill(self) -> None:
+        """Ask for SIGKILL for all processes of the run, now; does not wait."""
+        if self._supervisor is not None:
+            self._supervisor.ask_stop(Ladder.kill, "killed by you")
+
+    def close(self, death_sig: int | None = None, timeout: float = 30) -> None:
+        """End all ranks and wait until they are gone: ``death_sig`` (SIGTERM), after ``timeout`` seconds SIGKILL."""
+        if self._supervisor is None:
+            return
+        signum = int(signal.SIGTERM if death_sig is None else death_sig)
+        self._supervisor.ask_stop(lambda now: Ladder.close(now, signum, timeout), "closed")
+        self._supervisor.wait_for("closed", None)
+
+    def __enter__(self) -> PContext:
+        if not self._start_asked:
+            self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.stop()
+        if self._supervisor is not None:
+            self._supervisor.wait_for("closed", None)
+
+    # ---------------------------------------------------------------- looking
+
+    def pids(self) -> dict[int, int]:
+        """Return rank -> process id, for the ranks that were started."""
+        return {rank.rank: rank.pid for rank in self.snapshot().ranks if rank.pid is not None}
+
+    def snapshot(self) -> Snapshot:
+        """Return the state of the run and of each rank at this moment, as a value. Never blocks."""
+        if self._supervisor is not None:
+            return self._supervisor.snapshot()
+        ranks = tuple(RankSnapshot(rank) for rank in range(self.nprocs))
+        return Snapshot(self.name, RunState.CREATED, ranks, run_dir=self.run_dir, notes=self.notes)
+
+    @property
+    def run_dir(self) -> Path | None:
+        """Where the run's files are: ``log_dir`` if one was given; None before the start."""
+        return self.layout.run_dir if self.layout else None
+
+    @property
+    def history(self) -> History | None:
+        """The last lines of each rank, as far as its streams go to files that somebody reads; else None."""
+        return self._reader.history if self._reader else None
+
+    @property
+    def failures(self) -> dict[int, ProcessFailure]:
+        """The failures known so far, by rank."""
+        return dict(sorted(self._supervisor.failures.items())) if self._supervisor else {}
+
+    @property
+    def partial_values(self) -> ReturnValues:
+        """The values of the ranks that have returned so far, also when others failed."""
+        readers = dict(sorted(self._supervisor.readers.items())) if self._supervisor else {}
+        return ReturnValues(readers)
+
+    def log_file(self, rank: int, stream: str) -> Path | None:
+        """Return the file of a rank's ``"stdout"`` or ``"stderr"``, None if it goes to none."""
+        return self.layout.log_file(rank, Stream(stream)) if self.layout else None
+
+    def report(self) -> explain.Report:
+        """Explain the run as far as it is known: the first cause, what followed, where the files are."""
+        return explain.report(self.snapshot(), self.failures)
+
+    def subscribe(self, listener: Listener) -> Callable[[], None]:
+        """Call ``listener`` with each batch of `LineEvent` and each new `Snapshot`, from threads of this library.
+
+        It must not block. Returns a function that ends the subscription.
+        """
+        with self._lock:
+            self._listeners += (listener,)
+
+        def unsubscribe() -> None:
+            with self._lock:
+                self._listeners = tuple(known for known in self._listeners if known is not listener)
+
+        return unsubscribe
+
+    def __repr__(self) -> str:
+        snapshot = self.snapshot()
+        count = f"{self.nprocs} rank{'s' if self.nprocs != 1 else ''}"
+        line = f"<{type(self).__name__} {self.name}: {snapshot.state.value}, {count}>"
+        return line if not self.failures else f"{line}\n{self.report().headline}"
+
+    # ---------------------------------------------------------------- inside
+
+    def _started(self) -> Supervisor:
+        if self._supervisor is None:
+            raise StateError(f"{self.name} was not started; call start() first")
+        return self._supervisor
+
+    def _tell(self, event: Event) -> None:
+        for listener in self._listeners:
+            try:
+                listener(event)
+            except Exception:
+                _log.exception("a listener of %s failed", self.name)
+
+    def _outcome(self) -> RunProcsResult:
+        assert self._supervisor is not None
+        assert self.layout is not None
+        with self._lock:
+            if self._result is None:
+                succeeded = self._supervisor.snapshot().state is RunState.SUCCEEDED
+                self._result = RunProcsResult(
+                    return_values=self._values() if succeeded else {},
+                    failures=self.failures,
+                    stdouts=self.layout.reported(Stream.OUT),
+                    stderrs=self.layout.reported(Stream.ERR),
+                )
+            return self._result
+
+    def _values(self) -> dict[int, Any]:
+        return self.partial_values
+
+
+def _hold_port() -> socket.socket:
+    """Bind a free port on loopback and hold it, not listening, so that only rank 0's store can listen on it.
+
+    Both binds have SO_REUSEADDR; nobody else is given the port while it is bound.
+    """
+    held = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    held.bind(("127.0.0.1", 0))
+    return held
+
+
+def _register_at_exit() -> None:
+    global _at_exit_registered
+    if not _at_exit_registered:
+        _at_exit_registered = True
+        atexit.register(_end_runs, os.getpid())
+
+
+def _end_runs(owner: int) -> None:
+    """At the end of the process: wait for runs that go on, as multiprocessing does; daemons and captured ones end."""
+    if owner != os.getpid():
+        return
+    wait = surroundings.current().waits_at_exit()
+    for context in list(_running):
+        supervisor = context._supervisor
+        if supervisor is None:
+            continue
+        try:
+            if wait and not context.plan.daemon and not context.plan.executable:
+                context.wait()
+            else:
+                context.kill()
+            supervisor.wait_for("closed", 15)
+        except KeyboardInterrupt:
+            context.kill()
+            supervisor.wait_for("closed", 15)

@@ -1,0 +1,195 @@
+"""MultiprocessContext: ranks that call a function."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from nbproc import surroundings
+from nbproc.contexts.base import PContext
+from nbproc.contexts.layout import Layout
+from nbproc.contexts.reader import Reader
+from nbproc.contexts.supervisor import Crew
+from nbproc.errors import ArgumentError
+from nbproc.failures import ProcessFailure, failure_of, where_of
+from nbproc.failures.errorfile import read_data, read_trace
+from nbproc.logs.lines import Stream
+from nbproc.plan import Plan, make_plan
+from nbproc.ranks import parcel, payload, process, results, wire, worker
+from nbproc.ranks.job import Job, Settings
+from nbproc.ranks.process import RankProcess
+
+
+class MultiprocessContext(PContext):
+    """A run whose ranks call a function. Return values are what it returned, by rank."""
+
+    def __init__(
+        self,
+        name: str,
+        entrypoint: Callable[..., object],
+        args: Mapping[int, Any],
+        envs: Mapping[int, Mapping[str, Any]],
+        start_method: str,
+        logs_specs: object,
+        log_line_prefixes: Mapping[int, str] | None = None,
+        numa_options: object | None = None,
+        duplicate_stdout_filters: Sequence[str] | None = None,
+        duplicate_stderr_filters: Sequence[str] | None = None,
+    ) -> None:
+        if not callable(entrypoint):
+            raise ArgumentError(f"a MultiprocessContext needs a function, not {entrypoint!r}")
+        self._adopt(
+            make_plan(
+                name,
+                entrypoint,
+                args,
+                envs,
+                logs=logs_specs,
+                log_line_prefixes=log_line_prefixes,
+                start_method=start_method,
+                duplicate_stdout_filters=duplicate_stdout_filters,
+                duplicate_stderr_filters=duplicate_stderr_filters,
+                numa=numa_options,
+            )
+        )
+
+    @property
+    def start_method(self) -> str:
+        """How the ranks are made: ``"forkserver"``, ``"spawn"`` or ``"fork"``."""
+        return self.plan.start_method
+
+    def _crew(self, layout: Layout, envs: Mapping[int, Mapping[str, str]], reader: Reader) -> Crew:
+        crew = Functions(self.plan, layout, envs, reader)
+        self.notes += crew.notes
+        return crew
+
+
+class Functions(Crew):
+    """Ranks that call a function, made by the fork server, by fork or as fresh interpreters."""
+
+    answers = True
+
+    def __init__(
+        self, plan: Plan, layout: Layout, envs: Mapping[int, Mapping[str, str]], reader: Reader
+    ) -> None:
+        self._plan = plan
+        self._layout = layout
+        self._envs = envs
+        self._reader = reader
+        self._settings = Settings.here()
+        self._setup = plan.setup or surroundings.current().setup()
+        self._open: list[RankProcess] = []
+        self._cells: dict[str, int] = {}
+        self.notes: tuple[str, ...] = ()
+        self._shipment = None if plan.start_method == "fork" else self._pack()
+
+    def _pack(self) -> payload.Shipment:
+        plan = self._plan
+        around = surroundings.current()
+        packer = payload.Packer(around.namespace(), around.describe)
+        function = getattr(plan.entrypoint, "__qualname__", None) or type(plan.entrypoint).__name__
+        labels = {worker.ENTRYPOINT: function, worker.ARGUMENTS: "the arguments"}
+        packed: list[payload.Payload] = []
+        for rank in plan.ranks:
+            if packed and plan.shared_args:
+                packed.append(packed[0])
+                continue
+            roots = {worker.ENTRYPOINT: plan.entrypoint, worker.ARGUMENTS: rank.args}
+            packed.append(packer.pack(roots, variables=plan.roots, soft=plan.soft, labels=labels))
+        self._cells = {
+            name: source.cell for one in packed for name, source in one.sources.items() if source.cell is not None
+        }
+        self.notes += _sent(packed[0])
+        return payload.store(packed)
+
+    def start(self, rank: int) -> RankProcess:
+        method = self._plan.start_method
+        if method == "spawn":
+            made = process.spawned(self._envs[rank])
+        elif method == "fork":
+            inherited = (self._plan.entrypoint, self._plan.ranks[rank].args)
+            assert callable(inherited[0])
+            close = [one.job.fileno() for one in self._open if one.job is not None and one.job.fileno() >= 0]
+            made = process.forked(lambda sock: worker.run(sock, inherited=inherited), close)  # type: ignore[arg-type]
+        else:
+            made = process.Forked()
+        self._open.append(made)
+        return made
+
+    def hand_over(self, rank: int, process: RankProcess) -> None:
+        assert process.job is not None
+        paths = {stream: self._layout.paths[rank, stream] for stream in (Stream.OUT, Stream.ERR)}
+        files = self._layout.files
+        job = Job(
+            rank=rank,
+            world_size=self._plan.nprocs,
+            process_name=f"{self._plan.name}-{rank}",
+            daemon=self._plan.daemon,
+            environment=self._envs[rank],
+            settings=self._settings,
+            error_file=self._layout.error_files[rank],
+            stack_file=files.stack(rank),
+            stdout=paths[Stream.OUT],
+            stderr=paths[Stream.ERR],
+            directory=files.rank(rank),
+            setup=self._setup,
+        )
+        own = [fd for fd, stream in ((1, Stream.OUT), (2, Stream.ERR)) if paths[stream] is None]
+        wire.send(process.job, wire.Kind.JOB, pickle.dumps(job, protocol=5), own)
+        if self._shipment is not None:
+            parcel.send(process.job, self._shipment[rank])
+
+    def result(self, rank: int, process: RankProcess) -> Callable[[], Any]:
+        assert process.job is not None
+        return results.receive_result(process.job, rank).value
+
+    def failure(self, rank: int, pid: int | None, exitcode: int | None, **more: Any) -> ProcessFailure:
+        stderr = self._layout.log_file(rank, Stream.ERR)
+        return failure_of(rank, pid, exitcode, self._layout.error_files[rank], stderr, cells=self._cells, **more)
+
+    def where(self, rank: int) -> str:
+        error_file = self._layout.error_files[rank]
+        data = read_data(error_file)
+        trace = read_trace(data) if data else None
+        with contextlib.suppress(OSError):
+            os.unlink(error_file)  # a rank that was stopped has not failed
+        where = where_of(trace) if trace else None
+        return where.stopped if where else ""
+
+    def catch_up(self) -> None:
+        self._reader.catch_up()
+
+    def close(self) -> None:
+        if self._shipment is not None:
+            self._shipment.close()
+            self._shipment = None
+        self._open.clear()
+        self._reader.finish()
+
+
+def _sent(packed: payload.Payload) -> tuple[str, ...]:
+    """Say what was sent: ``sent train, Net, SCALE (12 kB)``."""
+    names = [name for name in packed.names if name not in (worker.ENTRYPOINT, worker.ARGUMENTS)]
+    notes = []
+    if names:
+        shown = names if len(names) <= 8 else [*names[:7], f"{len(names) - 7} more"]
+        notes.append(f"sent {', '.join(shown)} ({_bytes(packed.size)})")
+    elif packed.size >= 1 << 20:
+        notes.append(f"sent {_bytes(packed.size)}")
+    large = {name: size for name, size in packed.sizes.items() if size >= 10 << 20}
+    if large and names:
+        notes.append("large: " + ", ".join(f"{name} {_bytes(size)}" for name, size in large.items()))
+    for name, why in packed.dropped.items():
+        notes.append(f"not sent: {name} ({why})")
+    return tuple(notes)
+
+
+def _bytes(size: float) -> str:
+    for unit in ("bytes", "kB", "MB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}" if unit == "bytes" or size >= 10 else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} GB"

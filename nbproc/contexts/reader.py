@@ -1,0 +1,81 @@
+"""Who reads the logs of a run: the one reader thread and what it feeds.
+
+Files are read only where somebody needs their lines: a place that shows every stream, teed streams, filtered files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from nbproc.logs.history import History
+from nbproc.logs.lines import LineEvent, Stream
+from nbproc.logs.sinks import ConsoleTee, FilterFile
+from nbproc.logs.tail import Sink, Source, Tail
+
+if TYPE_CHECKING:
+    from nbproc.contexts.base import PContext
+    from nbproc.surroundings import Surroundings
+
+
+class Reader:
+    """The reader thread of one run, None if nobody needs it."""
+
+    def __init__(self, context: PContext, around: Surroundings, tell: Callable[[Sequence[LineEvent]], object]) -> None:
+        plan, layout = context.plan, context.layout
+        assert layout is not None
+        prefixes = {rank: (plan.prefixes or {}).get(rank, f"[{plan.name}{rank}]:") for rank in range(plan.nprocs)}
+        sinks: list[Sink] = []
+        self.history: History | None = None
+        watched = set(layout.teed)
+        filtered = {
+            Stream.OUT: (plan.stdout_filters, layout.dest.filtered_stdout),
+            Stream.ERR: (plan.stderr_filters, layout.dest.filtered_stderr),
+        }
+        for stream, (filters, path) in filtered.items():
+            if filters and path:
+                ranks = [
+                    rank for rank in range(plan.nprocs) if plan.filter_all or layout.dest_tees(rank, stream)
+                ]
+                sinks.append(FilterFile(path, filters, prefixes, stream, ranks))
+                watched |= {(rank, stream) for rank in ranks}
+        lossless = bool(watched)
+        if around.captures:
+            self.history = History(plan.nprocs)
+            watched |= {key for key in layout.paths if layout.log_file(*key) is not None}
+            sinks.append(self.history)
+            sinks.append(tell)
+        console = around.console(context)
+        shown = layout.shown if around.captures else layout.teed
+        for stream in (Stream.OUT, Stream.ERR):
+            ranks = [rank for rank, kind in sorted(shown) if kind is stream]
+            write = console.get(stream.value)
+            if ranks and write is not None:
+                sinks.append(ConsoleTee(write, prefixes, stream, ranks))
+        self._tail: Tail | None = None
+        if sinks and watched:
+            sources = [
+                Source(rank, stream, path)
+                for rank, stream in sorted(watched)
+                if (path := layout.log_file(rank, stream)) is not None
+            ]
+            if around.captures:
+                sources += [
+                    Source(rank, Stream.DISPLAY, layout.files.display(rank)) for rank in range(plan.nprocs)
+                ]
+            self._tail = Tail(plan.name, sources, sinks, lossless=lossless)
+
+    def start(self) -> None:
+        """Start the thread, if there is one."""
+        if self._tail is not None:
+            self._tail.start()
+
+    def catch_up(self, timeout: float = 5.0) -> None:
+        """Return when what was written so far has been read, or after ``timeout`` seconds."""
+        if self._tail is not None:
+            self._tail.catch_up(timeout)
+
+    def finish(self, timeout: float = 30.0) -> None:
+        """Read to the end and end the thread."""
+        if self._tail is not None:
+            self._tail.finish(timeout)
