@@ -49,14 +49,15 @@ class Payload:
     """
 
     names: tuple[str, ...]
-    chunks: tuple[Any, ...]
-    buffers: tuple[memoryview, ...]
+    chunks: tuple[Any, ...] = field(repr=False)
+    buffers: tuple[memoryview, ...] = field(repr=False)
+    descriptors: tuple[int, ...]
     sources: Mapping[str, CellSource]
     sizes: Mapping[str, int]
     dropped: Mapping[str, str]
-    outgoing: Outgoing = field(repr=False)
+    variables: frozenset[str]
     keep: tuple[Any, ...] = field(repr=False)
-    variables: frozenset[str] = frozenset()
+    outgoing: Outgoing = field(repr=False)
 
     @property
     def size(self) -> int:
@@ -114,43 +115,78 @@ class Packer:
         soft: Collection[str] = (),
         labels: Mapping[str, str] | None = None,
     ) -> Payload:
-        """Pack some objects, each under a name.
+        """Pack some objects, each under a name; what two of them share is shared in the rank.
 
         ``variables`` are roots that become variables of the rank's ``__main__``. Names in ``soft`` are left out if
         they cannot be packed (`Payload.dropped`). ``labels`` says how a message should call a root.
-        Raises PayloadError, naming each guilty part. Large memory is not copied, so this is fast.
+        Raises PayloadError, a line for each guilty part. Large memory is not copied, so this is fast.
         """
-        named = {**roots, **(variables or {})}
-        dropped: dict[str, str] = {}
-        while True:
-            outgoing = Outgoing()
-            pickler = Pickler(self._namespace, outgoing)
-            sizes: dict[str, int] = {}
-            try:
-                for name, value in named.items():
-                    before = pickler.size()
-                    pickler.dump(value)
-                    sizes[name] = pickler.size() - before
-            except Exception as error:
-                outgoing.close()
-                found = blame.find(named, lambda: Pickler(self._namespace, Outgoing()), labels or {})
-                hard = [line for name, line in found.items() if name not in soft]
-                if hard or not found:
-                    raise PayloadError("\n".join(hard) or f"this cannot be sent to the ranks: {error}") from error
-                dropped |= found
-                named = {name: value for name, value in named.items() if name not in found}
-                continue
-            return Payload(
-                names=tuple(named),
-                chunks=tuple(pickler.chunks),
-                buffers=tuple(pickler.buffers),
-                sources=self._sources(pickler.filenames),
-                sizes=sizes,
-                dropped=dropped,
-                outgoing=outgoing,
-                keep=(named, *pickler.keep),
-                variables=frozenset(variables or ()) & set(named),
-            )
+        return self.pack_each(roots, [{}], variables=variables, soft=soft, labels=labels)[0]
+
+    def pack_each(
+        self,
+        roots: Mapping[str, Any],
+        each: Sequence[Mapping[str, Any]],
+        *,
+        variables: Mapping[str, Any] | None = None,
+        soft: Collection[str] = (),
+        labels: Mapping[str, str] | None = None,
+    ) -> list[Payload]:
+        """Pack common roots once, and for each rank some of its own. As `pack` otherwise."""
+        common = {**roots, **(variables or {})}
+        try:
+            return self._pack_each(common, each, frozenset(variables or ()), {})
+        except Exception as error:
+            found = blame.find(common, self._pickler, labels or {})
+            lines = [line for name, line in found.items() if name not in soft]
+            for rank, own in enumerate(each):
+                prefix = f"rank {rank}: " if len(each) > 1 else ""
+                lines += [prefix + line for line in blame.find(own, self._pickler, labels or {}).values()]
+            if lines or not found:
+                raise PayloadError("\n".join(lines) or f"this cannot be sent to the ranks: {error}") from error
+        kept = {name: value for name, value in common.items() if name not in found}
+        return self._pack_each(kept, each, frozenset(variables or ()) & set(kept), found)
+
+    def _pickler(self) -> Pickler:
+        return Pickler(self._namespace, Outgoing())
+
+    def _pack_each(
+        self,
+        common: Mapping[str, Any],
+        each: Sequence[Mapping[str, Any]],
+        variables: frozenset[str],
+        dropped: Mapping[str, str],
+    ) -> list[Payload]:
+        outgoing = Outgoing()
+        pickler = Pickler(self._namespace, outgoing)
+        try:
+            common_sizes = pickler.dump_all(common)
+            start = (len(pickler.chunks), len(pickler.buffers), len(outgoing.descriptors))
+            memo = pickler.memo.copy() if len(each) > 1 else None
+            payloads: list[Payload] = []
+            for own in each:
+                if payloads:
+                    pickler.memo = memo
+                    del pickler.chunks[start[0] :], pickler.buffers[start[1] :], outgoing.descriptors[start[2] :]
+                sizes = {**common_sizes, **pickler.dump_all(own)}
+                payloads.append(
+                    Payload(
+                        names=(*common, *own),
+                        chunks=tuple(pickler.chunks),
+                        buffers=tuple(pickler.buffers),
+                        descriptors=tuple(outgoing.descriptors),
+                        sources=self._sources(pickler.filenames),
+                        sizes=sizes,
+                        dropped=dropped,
+                        variables=variables,
+                        keep=(common, own, pickler.keep),
+                        outgoing=outgoing,
+                    )
+                )
+        except BaseException:
+            outgoing.close()
+            raise
+        return payloads
 
     def _sources(self, filenames: Collection[str]) -> dict[str, CellSource]:
         sources = {}
@@ -171,9 +207,9 @@ def store(payloads: Sequence[Payload]) -> Shipment:
     contents = []
     for payload in distinct.values():
         note = (payload.names, payload.variables, tuple(payload.sources.values()), tracker.current())
-        descriptors = payload.outgoing.descriptors
+        descriptors = payload.descriptors
         if note[3] is not None:
-            descriptors = [*descriptors, note[3]]
+            descriptors = (*descriptors, note[3])
         contents.append(Contents(note, payload.chunks, payload.buffers, descriptors))
     try:
         parcels = dict(zip(distinct, lay_out(contents, "payload"), strict=True))

@@ -83,6 +83,9 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle publish
         self._modules = modules.ByValue()
         if not returning:
             self.globals_ref[id(namespace)] = _MainGlobals()
+        tensors = TensorReducers(outgoing, self.keep, returning=returning)
+        self._tensor_class = tensors.base_class()
+        self._reduce_subclass = tensors.subclass
         self._reducers: dict[type, Callable[[Any], Reduced]] = {
             types.CodeType: self._reduce_code,
             types.FunctionType: self._reduce_definition,
@@ -90,8 +93,9 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle publish
             io.TextIOWrapper: self._reduce_stream,
             type(sys.stdout): self._reduce_stream,
             type(sys.stderr): self._reduce_stream,
+            **_locks(),
             **array_reducers(),
-            **TensorReducers(outgoing, self.keep, returning=returning).by_type(),
+            **tensors.by_type(),
         }
         self._from_multiprocessing: Mapping[type, Any] = ForkingPickler(io.BytesIO()).dispatch_table
 
@@ -103,9 +107,14 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle publish
         finally:
             self._modules.restore()
 
-    def size(self) -> int:
-        """Return the bytes of everything dumped so far."""
-        return sum(map(len, self.chunks)) + sum(view.nbytes for view in self.buffers)
+    def dump_all(self, roots: Mapping[str, Any]) -> dict[str, int]:
+        """Pickle objects one after another and return the number of bytes that each added."""
+        sizes = {}
+        for name, value in roots.items():
+            chunks, buffers = len(self.chunks), len(self.buffers)
+            self.dump(value)
+            sizes[name] = sum(map(len, self.chunks[chunks:])) + sum(view.nbytes for view in self.buffers[buffers:])
+        return sizes
 
     def reducer_override(self, obj: Any) -> Reduced:
         """Choose how an object is taken apart; called for everything but the plainest types."""
@@ -115,6 +124,8 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle publish
             return reduce(obj)
         if isinstance(obj, type):
             return self._reduce_definition(obj)
+        if self._tensor_class is not None and isinstance(obj, self._tensor_class):
+            return self._reduce_subclass(obj)
         reduce = self._from_multiprocessing.get(kind)
         if reduce is not None and reduce.__module__ in _MULTIPROCESSING and kind not in self.dispatch_table:
             return reduce(obj)
@@ -153,6 +164,22 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle publish
             if stream is getattr(sys, name):
                 return getattr, (sys, name.strip("_"))
         raise CannotSend("an open file")
+
+
+def _locks() -> dict[type, Callable[[Any], Reduced]]:
+    """Return multiprocessing's locks with their reducer; empty if nobody imported them."""
+    synchronize: Any = sys.modules.get("multiprocessing.synchronize")
+    if synchronize is None:
+        return {}
+
+    def reduce_lock(lock: Any) -> Reduced:
+        # Private: a lock of the fork context has no name by which another process could open it, and only this tells.
+        if getattr(getattr(lock, "_semlock", None), "name", "") is None:
+            raise CannotSend("it was made for processes that are forked")
+        return NotImplemented
+
+    kinds = (synchronize.Lock, synchronize.RLock, synchronize.Semaphore, synchronize.BoundedSemaphore)
+    return dict.fromkeys(kinds, reduce_lock)
 
 
 def restore_builtins() -> None:

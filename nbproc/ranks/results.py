@@ -15,6 +15,7 @@ from nbproc.ranks import blame, identity
 from nbproc.ranks.descriptors import Incoming, Outgoing
 from nbproc.ranks.parcel import Contents, Opened, Parcel, lay_out
 from nbproc.ranks.parcel import receive as receive_parcel
+from nbproc.ranks.parcel import send as send_parcel
 from nbproc.ranks.pickler import Pickler
 
 
@@ -50,8 +51,19 @@ def pack_result(value: Any) -> Packed:
         return Packed(lay_out([contents], "result")[0], outgoing, (value, *pickler.keep))
     except Exception as error:
         outgoing.close()
-        why = blame.of_result(value, lambda: Pickler(identity.main_namespace(), Outgoing(), returning=True), error)
-        return Packed(lay_out([Contents((kind, why or type(error).__name__))], "result")[0], Outgoing(), ())
+        found = blame.find({"value": value}, _returning, {}, where="the notebook")
+        why = found.get("value") or f"{type(error).__name__}: {error}"
+        return Packed(lay_out([Contents((kind, why))], "result")[0], Outgoing(), ())
+
+
+def send(sock: socket.socket, packed: Packed) -> None:
+    """Send a packed return value and let go of it. Does not block for small ones; OSError if nobody receives it."""
+    with packed:
+        send_parcel(sock, packed.parcel)
+
+
+def _returning() -> Pickler:
+    return Pickler(identity.main_namespace(), Outgoing(), returning=True)
 
 
 class Result:

@@ -59,6 +59,21 @@ def array_reducers() -> dict[type, Callable[[Any], Reduced]]:
     return {numpy.ndarray: reduce_array}
 
 
+def tensor_from(storage: Any, dtype: Any, offset: int, size: Any, stride: Any, requires_grad: bool) -> Any:
+    """Return a plain tensor that views a storage."""
+    torch: Any = importlib.import_module("torch")
+    return (
+        torch.empty(0, dtype=dtype, device=storage.device)
+        .set_(storage, offset, size, stride)
+        .requires_grad_(requires_grad)
+    )
+
+
+def set_attributes(thing: Any, attributes: dict[str, Any]) -> None:
+    """Give a tensor the attributes that somebody had set on it."""
+    vars(thing).update(attributes)
+
+
 class TensorReducers:
     """Reducers for torch's types, for one pickle or several that share their storages.
 
@@ -71,12 +86,13 @@ class TensorReducers:
         self._keep = keep
         self._returning = returning
         self._storages: dict[tuple[str, int, int], Any] = {}
+        self._torch: Any = sys.modules.get("torch")
 
     def by_type(self) -> dict[type, Callable[[Any], Reduced]]:
         """Return torch's types with their reducers; empty if torch was not imported."""
-        torch = sys.modules.get("torch")
+        torch = self._torch
         if torch is None or not hasattr(torch, "UntypedStorage") or not hasattr(torch, "nn"):
-            return {}
+            return {}  # not imported, or just being imported on another thread
         return {
             torch.Tensor: self._tensor,
             torch.nn.Parameter: self._tensor,
@@ -84,12 +100,51 @@ class TensorReducers:
             torch.TypedStorage: self._typed_storage,
         }
 
+    def base_class(self) -> type | None:
+        """Return torch.Tensor if torch was imported."""
+        return getattr(self._torch, "Tensor", None) if self.by_type() else None
+
     def _tensor(self, tensor: Any) -> Reduced:
-        if not tensor.is_cuda or self._returning:
-            return NotImplemented
-        self._keep.append(tensor)
-        with self._outgoing.borrowing():
-            return _torch_reductions().reduce_tensor(tensor)
+        if tensor.is_cuda and not self._returning:
+            self._keep.append(tensor)
+            with self._outgoing.borrowing():
+                return _torch_reductions().reduce_tensor(tensor)
+        plain = type(tensor) is self._torch.Tensor and tensor.layout is self._torch.strided
+        if (
+            not plain
+            or tensor.is_quantized
+            or tensor.is_nested
+            or tensor.is_meta
+            or tensor.is_conj()
+            or tensor.is_neg()
+        ):
+            return self.subclass(tensor)
+        storage = self._only(tensor.untyped_storage())
+        size, stride = tuple(tensor.size()), tensor.stride()
+        args = (storage, tensor.dtype, tensor.storage_offset(), size, stride, tensor.requires_grad)
+        if vars(tensor):
+            return tensor_from, args, vars(tensor), None, None, set_attributes
+        return tensor_from, args
+
+    def subclass(self, tensor: Any) -> Reduced:
+        """Reduce a tensor as torch does, but so that torch can rebuild one of its newer dtypes.
+
+        For those torch hands over an untyped storage and, rebuilding, expects a typed one.
+        """
+        reduced = tensor.__reduce_ex__(5)
+        if not isinstance(reduced, tuple) or len(reduced) < 2:
+            return reduced
+        function, args, *rest = reduced
+        if args and args[0] is _rebuild_v3(self._torch):  # wrapped: (function, class, its arguments, state)
+            args = (args[0], args[1], self._typed_first(args[2]), *args[3:])
+        elif function is _rebuild_v3(self._torch):
+            args = self._typed_first(args)
+        return function, args, *rest
+
+    def _typed_first(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        if type(args[0]) is not self._torch.UntypedStorage:
+            return args
+        return _torch_reductions().rebuild_typed_storage(args[0], self._torch.uint8), *args[1:]
 
     def _typed_storage(self, storage: Any) -> Reduced:
         rebuild, (untyped, *rest) = _torch_reductions().reduce_typed_storage(storage)
@@ -122,6 +177,11 @@ class TensorReducers:
 def _buffer(storage: Any) -> pickle.PickleBuffer:
     size = storage.nbytes()
     return pickle.PickleBuffer((ctypes.c_char * size).from_address(storage.data_ptr()) if size else bytearray())
+
+
+def _rebuild_v3(torch: Any) -> Any:
+    # Private, and named in pickles; where it is missing there is nothing to mend.
+    return getattr(torch._utils, "_rebuild_tensor_v3", None)
 
 
 def _by_file_name() -> bool:
