@@ -21,6 +21,7 @@ def recording(make: Callable[[], str]) -> Callable[[], str]:
 
 
 def bar(file: io.StringIO, total: int, **options: object) -> tqdm.tqdm:
+    options = {"ascii": False, **options}
     return tqdm.tqdm(range(total), file=file, ncols=70, mininterval=0, miniters=1, **options)
 
 
