@@ -1,0 +1,47 @@
+// The entry that anywidget calls. What the browser knows of a run lives in a map of the module, since the models
+// of `initialize` and of `render` are not the same object, and a run may be shown more than once.
+
+import type { Message } from "./protocol";
+import { RunStore } from "./store";
+import { View } from "./view";
+
+interface Model {
+  get(name: string): unknown;
+  on(event: string, listener: (...args: never[]) => void): void;
+  off(event: string, listener?: (...args: never[]) => void): void;
+  send(content: object): void;
+}
+
+const stores = new Map<string, RunStore>();
+
+function storeOf(model: Model): RunStore {
+  const id = String(model.get("run_id"));
+  let store = stores.get(id);
+  if (!store) stores.set(id, (store = new RunStore()));
+  return store;
+}
+
+function bytesOf(buffer: ArrayBuffer | ArrayBufferView | undefined): Uint8Array {
+  if (!buffer) return new Uint8Array();
+  return ArrayBuffer.isView(buffer)
+    ? new Uint8Array(buffer.buffer, buffer.byteOffset, buffer.byteLength)
+    : new Uint8Array(buffer);
+}
+
+export default {
+  initialize({ model }: { model: Model }): () => void {
+    const store = storeOf(model);
+    const receive = (message: Message, buffers: (ArrayBuffer | ArrayBufferView)[] = []): void =>
+      store.receive(message, bytesOf(buffers[0]));
+    model.on("msg:custom", receive);
+    const disconnect = store.connect((question) => model.send(question));
+    return () => {
+      model.off("msg:custom", receive);
+      disconnect();
+    };
+  },
+  render({ model, el }: { model: Model; el: HTMLElement }): () => void {
+    const view = new View(el, storeOf(model));
+    return () => view.dispose();
+  },
+};

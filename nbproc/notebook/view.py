@@ -1,0 +1,307 @@
+"""The live view of a run in a notebook: one widget, fed by one thread of ours.
+
+The run calls `RunView` from its own threads; they only put what is new into a backlog. The view's thread sends it:
+one message at most every 50 ms, of at most 256 kB. Nothing here prints, and a message from the browser only sets
+something: it may be handled on any thread, also while a cell blocks the kernel.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import uuid
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import anywidget
+import traitlets
+from IPython.display import display
+
+from nbproc.notebook import wire
+from nbproc.notebook.bundle import bundle
+from nbproc.notebook.replies import Replies
+from nbproc.notebook.usage import Usage
+from nbproc.states import Snapshot
+
+if TYPE_CHECKING:
+    from nbproc.contexts.base import PContext
+    from nbproc.logs.lines import LineEvent
+
+log = logging.getLogger(__name__)
+
+STATIC = Path(__file__).parent / "static"
+TICK = 1 / wire.MESSAGES_PER_SECOND
+USAGE_PERIOD = 1.0
+SAVE_PERIODS = (10.0, 20.0, 40.0, 60.0)
+DRAIN = 20.0
+
+
+@cache
+def _asset(name: str) -> str:
+    try:
+        return (STATIC / name).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise FileNotFoundError(
+            f"{STATIC / name} is missing: build it with `npm ci && npm run build` in nbproc/notebook/frontend"
+        ) from None
+
+
+class RunWidget(anywidget.AnyWidget):
+    """The view's model: it holds its code and a name; everything else travels in messages."""
+
+    _esm = traitlets.Unicode().tag(sync=True)
+    _css = traitlets.Unicode().tag(sync=True)
+    run_id = traitlets.Unicode().tag(sync=True)
+
+
+class RunView:
+    """Show one run in the output of a cell. Two views of one run are two of these."""
+
+    def __init__(self, ctx: PContext) -> None:
+        self._ctx = ctx
+        self._lock = threading.Condition()
+        self._backlog = wire.Backlog()
+        self._replies = Replies(ctx)
+        self._outbox: deque[tuple[dict[str, Any], list[bytes]]] = deque()
+        self._usage = Usage()
+        self._seq = 0
+        self._news: dict[str, Any] = {}
+        self._due = 0.0
+        self._saves = 0
+        self._save_due = 0.0
+        self._hello = False
+        self._saved_whole = False
+        self._thread: threading.Thread | None = None
+        self._unsubscribe: Callable[[], None] | None = None
+        self._widget: RunWidget | None = None
+        self._display_id = f"nbproc-{uuid.uuid4().hex}"
+
+    def show(self) -> None:
+        """Display the view in the current output. Call it once, on the thread that runs the cell; does not block."""
+        _close_unseen()
+        self._widget = widget = RunWidget(
+            _esm=_asset("view.js"), _css=_asset("view.css"), run_id=uuid.uuid4().hex
+        )
+        _answer_while_busy(widget)
+        widget.on_msg(self._receive)
+        self._unsubscribe = self._ctx.subscribe(self._listen)
+        with self._lock:
+            self._take_history()
+            self._news_of(self._ctx.snapshot())
+            self._save_due = time.monotonic() + SAVE_PERIODS[0]
+        self._publish(update=False)
+        self._run_thread()
+
+    def finish(self) -> None:
+        """Send what is left and save the run's final text in the output. May be called twice; blocks for moments."""
+        self._listen(self._ctx.snapshot())
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(DRAIN)
+        self._save_final()
+
+    def pump(self) -> None:
+        """Handle messages of the browser while the caller's loop blocks a kernel that cannot (ipykernel 6)."""
+        from nbproc.notebook.busy import pump
+
+        pump()
+
+    # What the run tells, on its threads
+
+    def _listen(self, event: Sequence[LineEvent] | Snapshot) -> None:
+        with self._lock:
+            if isinstance(event, Snapshot):
+                self._news_of(event)
+            else:
+                self._backlog.add(event)
+            self._lock.notify()
+        self._run_thread()
+
+    def _take_history(self) -> None:
+        history = self._ctx.history
+        if history is None:
+            return
+        for rank in range(self._ctx.nprocs):
+            self._backlog.add(history.rows(rank))
+
+    def _news_of(self, snapshot: Snapshot) -> None:
+        self._news["snap"] = wire.encode_snapshot(snapshot)
+        failure = self._failure()
+        if failure is not None:
+            self._news["failure"] = failure
+
+    def _failure(self) -> dict[str, Any] | None:
+        failures = dict(self._ctx.failures)
+        return wire.encode_report(self._ctx.report(), failures) if failures else None
+
+    # What the browser asks, on whatever thread the kernel handles it
+
+    def _receive(self, _widget: object, content: dict[str, Any], _buffers: object) -> None:
+        try:
+            self._answer(content)
+        except Exception:  # a view must not end a run, and ipywidgets would print this into some cell
+            log.exception("a message of the view was not understood: %.200r", content)
+
+    def _answer(self, content: dict[str, Any]) -> None:
+        kind, client = str(content.get("t")), str(content.get("client", ""))
+        if kind == "stop":
+            self._ctx.stop()
+        elif kind == "kill":
+            self._ctx.kill()
+        elif kind in ("hello", "ping"):
+            self._say({"t": "pong", "to": client, "seq": self._seq})
+            if kind == "hello":
+                self._seen()
+        elif kind == "replay":
+            with self._lock:
+                seq, snapshot = self._seq, wire.encode_snapshot(self._ctx.snapshot())
+            replay = self._replies.replay(seq, snapshot, self._failure())
+            for message, buffers in replay:
+                self._say({**message, "to": client}, buffers)
+        else:
+            for message, buffers in self._replies.reply(kind, content):
+                self._say({**message, "to": client}, buffers)
+
+    def _say(self, message: dict[str, Any], buffers: Sequence[bytes] = ()) -> None:
+        with self._lock:
+            if message["t"] == "pong":
+                self._outbox.appendleft((message, list(buffers)))
+            else:
+                self._outbox.append((message, list(buffers)))
+            self._lock.notify()
+        self._run_thread()
+
+    def _seen(self) -> None:
+        with self._lock:
+            self._hello = True
+            late = self._saved_whole and self in _unseen
+            _unseen.discard(self)
+        if late:  # the cell blocked the kernel until the run was over: only now the view could say that it is there
+            assert self._widget is not None
+            self._widget._esm, self._widget._css = _asset("view.js"), _asset("view.css")
+            self._publish(update=True)
+
+    # The thread
+
+    def _run_thread(self) -> None:
+        with self._lock:
+            if self._widget is None or (self._thread is not None and self._thread.is_alive()):
+                return
+            if self._idle() and self._over():
+                return
+            self._thread = threading.Thread(target=self._loop, name=f"nbproc-view-{self._ctx.name}", daemon=True)
+            self._thread.start()
+
+    def _over(self) -> bool:
+        return self._ctx.snapshot().state.ended
+
+    def _idle(self) -> bool:
+        return not (self._backlog or self._news or self._outbox)
+
+    def _loop(self) -> None:
+        usage_due = time.monotonic() + USAGE_PERIOD / 2
+        try:
+            while True:
+                over = self._over()
+                now = time.monotonic()
+                if not over and now >= usage_due:
+                    usage_due = now + USAGE_PERIOD
+                    self._look()
+                with self._lock:
+                    if self._idle():
+                        if over:
+                            break
+                        self._lock.wait(max(0.0, usage_due - time.monotonic()))
+                        continue
+                    if (early := self._due - now) > 0:
+                        self._lock.wait_for(lambda: False, early)
+                    message, buffers = self._next()
+                    self._due = time.monotonic() + TICK
+                self._send(message, buffers)
+                if time.monotonic() >= self._save_due and not over:
+                    self._save_now_and_then()
+            self._save_final()
+        except Exception:
+            log.exception("the view of %s has ended early", self._ctx.name)
+        finally:
+            with self._lock:
+                self._thread = None
+
+    def _look(self) -> None:
+        snapshot = self._ctx.snapshot()
+        pids = {r.rank: r.pid for r in snapshot.ranks if r.pid is not None and not r.state.ended}
+        usage = [[rank, *sample] for rank, sample in self._usage.sample(pids).items()]
+        with self._lock:
+            self._news["usage"] = usage
+            self._news["where"] = self._replies.silent(snapshot)
+
+    def _next(self) -> tuple[dict[str, Any], list[bytes]]:
+        # Answers and ticks take turns, so that neither a flood of lines nor a long download holds up the other.
+        new = bool(self._backlog or self._news)
+        if self._outbox and (not new or self._outbox[0][0]["t"] == "pong" or self._turn()):
+            return self._outbox.popleft()
+        self._seq += 1
+        events = self._backlog.take()
+        runs, text = wire.encode_lines(events)
+        message = {"t": "tick", "seq": self._seq, "now": time.time(), "runs": runs, **self._news}
+        self._news = {}
+        return message, [text] if runs else []
+
+    def _turn(self) -> bool:
+        self._answers_turn = not getattr(self, "_answers_turn", False)
+        return self._answers_turn
+
+    def _send(self, message: dict[str, Any], buffers: list[bytes]) -> None:
+        assert self._widget is not None
+        self._widget.send(message, buffers)
+
+    # What is saved
+
+    def _publish(self, *, update: bool, widget: bool = True) -> None:
+        model_id = self._widget.model_id if widget and self._widget is not None else None
+        display(bundle(self._ctx, model_id), raw=True, display_id=self._display_id, update=update)
+
+    def _save_now_and_then(self) -> None:
+        self._saves += 1
+        self._save_due = time.monotonic() + SAVE_PERIODS[min(self._saves, len(SAVE_PERIODS) - 1)]
+        self._publish(update=True)
+
+    def _save_final(self) -> None:
+        with self._lock:
+            if self._saved_whole or self._widget is None:
+                return
+            self._saved_whole = True
+            seen = self._hello
+            if not seen:
+                _unseen.add(self)
+        if self._unsubscribe is not None:
+            self._unsubscribe()
+        self._publish(update=True, widget=seen)
+        if not seen:
+            self._widget._esm = self._widget._css = ""
+
+    def close(self) -> None:
+        """Give up the widget: the browser's view stays as it is, and cannot ask any more."""
+        if self._widget is not None:
+            self._widget.close()
+
+
+_unseen: set[RunView] = set()
+"""Views that were over before any browser said hello. It may still be on its way, behind the cell that ran."""
+
+
+def _close_unseen() -> None:
+    for view in list(_unseen):
+        _unseen.discard(view)
+        view.close()
+
+
+def _answer_while_busy(widget: RunWidget) -> None:
+    # ipykernel 7.4 sends the browser's messages to the thread that sent last, which is the one that blocks; this
+    # keeps them on the thread that JupyterLab opened for them. A private name, so only where it is there.
+    if hasattr(widget.comm, "_reply_subshell_for"):
+        widget.comm._reply_subshell_for = lambda _data, default: default
