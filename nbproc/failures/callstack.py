@@ -58,7 +58,8 @@ def skipped_words(count: int) -> str:
 def markers(text: str, columns: tuple[int, int], indent: int = 0) -> str:
     """Return the line of ``^`` under a part of ``text``, from which ``indent`` leading columns were removed."""
     start, end = max(columns[0] - indent, 0), max(columns[1] - indent, 0)
-    return " " * _cells(text[:start]) + "^" * max(_cells(text[start:end]), 1)
+    indentation = "".join("\t" if char == "\t" else " " * _cells(char) for char in text[:start])
+    return indentation + "^" * max(_cells(text[start:end]), 1)
 
 
 def _cells(text: str) -> int:

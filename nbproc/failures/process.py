@@ -241,7 +241,7 @@ def _signal_name(number: int) -> str:
 
 
 def _one_line(text: str) -> str:
-    lines = [line.strip() for line in text.split("\n") if line.strip()]
+    lines = [line.strip() for line in stacks.printable(text[:20_000]).split("\n") if line.strip()]
     first = lines[0] if lines else ""
     return first if len(first) <= _WORDS_CHARS else first[: _WORDS_CHARS - 4].rstrip() + " ..."
 

@@ -143,7 +143,8 @@ def _table(index: int, rank: int, failure: ProcessFailure) -> str:
         "error_file": failure.error_file,
         "traceback": _message(failure.message).replace("\n", "\n  "),
     }
-    return "\n".join([f"[{index}]:", *(f"  {label:<10}: {value}" for label, value in rows.items())])
+    text = "\n".join([f"[{index}]:", *(f"  {label:<10}: {value}" for label, value in rows.items())])
+    return "\n".join(line.rstrip() for line in text.split("\n"))
 
 
 def _message(message: Any) -> str:

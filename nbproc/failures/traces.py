@@ -27,6 +27,7 @@ _FRAMES_TAIL = 24
 _DEPTH = 12
 _WIDTH = 15
 _NOTES = 20
+_CONTROL = dict.fromkeys([*range(9), *range(10, 32), 127], "?")  # as many bytes as before: columns are counted in them
 
 
 @dataclass(frozen=True)
@@ -351,8 +352,8 @@ def source_lines(
 
 
 def cut_line(text: str) -> str:
-    """Return one line of source without its end, encodable, at most 500 characters."""
-    text = text.rstrip("\r\n")
+    """Return one line of source without its end, encodable, no control character in it, at most 500 characters."""
+    text = text.rstrip("\r\n").translate(_CONTROL)
     text = text if len(text) <= _LINE_CHARS else text[: _LINE_CHARS - 3] + "..."
     return text.encode("utf-8", "backslashreplace").decode()
 
