@@ -66,6 +66,10 @@ class Plan:
     soft: frozenset[str] = frozenset()
     """The names among ``roots`` that are left out when they cannot be sent."""
     setup: tuple[str, Mapping[str, object]] | None = None
+    capture: bool = False
+    """True if every stream goes to a file, because somebody shows it (always so in a notebook)."""
+    done_words: str = ""
+    """What the run says of itself when all ranks have succeeded: where the results are."""
     notes: tuple[str, ...] = ()
 
     @property
@@ -112,7 +116,7 @@ def make_plan(
         n = len(by_rank)
     else:
         n = _count(nprocs, envs)
-        by_rank = {rank: args for rank in range(n)}
+        by_rank = dict.fromkeys(range(n), args)
     env_by_rank = _by_rank("envs", envs, n, {}) if envs is not None else {rank: {} for rank in range(n)}
     ranks = tuple(
         RankPlan(rank, _arguments(by_rank[rank], rank, executable), _environment(env_by_rank[rank], rank))
@@ -234,7 +238,9 @@ def _arguments(args: object, rank: int, executable: bool) -> tuple[object, ...]:
         return (str(args),) if not isinstance(args, tuple | list) else tuple(str(arg) for arg in args)
     if isinstance(args, tuple | list):
         return tuple(args)
-    raise ArgumentError(f"args of rank {rank} must be a tuple of arguments, not {_kind(args)}; did you mean ({args!r},)?")
+    raise ArgumentError(
+        f"args of rank {rank} must be a tuple of arguments, not {_kind(args)}; did you mean ({args!r},)?"
+    )
 
 
 def _environment(env: object, rank: int) -> Mapping[str, str]:

@@ -1,8 +1,8 @@
 """PContext: a run that has been started, whatever its ranks are.
 
-    Plan -> start() -> [Supervisor thread] -> Snapshot     any time, any thread
-                       [Tail thread]       -> LineEvent    to subscribers, console, filter files
-                    -> wait() -> RunProcsResult
+Plan -> start() -> [Supervisor thread] -> Snapshot     any time, any thread
+                   [Tail thread]       -> LineEvent    to subscribers, console, filter files
+                -> wait() -> RunProcsResult
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from nbproc.errors import LaunchError, SpawnError, StateError
 from nbproc.failures import ProcessFailure
 from nbproc.logs.history import History
 from nbproc.logs.lines import LineEvent, Stream
-from nbproc.logs.specs import release_run_dir
+from nbproc.logs.specs import RunFiles, release_run_dir
 from nbproc.plan import Plan, environment, make_plan, new_run_id
 from nbproc.ranks import warden
 from nbproc.states import RankSnapshot, RunState, Snapshot
@@ -106,8 +106,10 @@ class PContext(ABC):
     def _crew(self, layout: Layout, envs: Mapping[int, Mapping[str, str]], reader: Reader) -> Crew:
         """Prepare the ranks: everything that can fail before a process starts fails here."""
 
-    def start(self) -> None:
+    def start(self, *, begun: Callable[[PContext], object] | None = None) -> None:
         """Start the ranks and return when all have answered.
+
+        ``begun`` is called in this thread as soon as the run exists, before its ranks have answered.
 
         Blocks for milliseconds; at the first launch of a process, until the fork server has imported torch. Raises
         `StateError` if it was started before, `PayloadError` if something cannot be sent (nothing was started),
@@ -120,6 +122,10 @@ class PContext(ABC):
         supervisor = self._prepare()
         try:
             supervisor.start()
+            if begun is not None:
+                begun(self)
+            else:
+                surroundings.current().started(self)
             self._await(supervisor, "answered", None)
         except BaseException:
             self._interrupted()
@@ -127,7 +133,6 @@ class PContext(ABC):
         if supervisor.launch_error:
             self._await(supervisor, "closed", None)
             raise LaunchError(f"{supervisor.launch_error}; the ranks that were started are gone")
-        surroundings.current().started(self)
 
     def _prepare(self) -> Supervisor:
         plan = self.plan
@@ -141,9 +146,13 @@ class PContext(ABC):
                 rank.rank: environment(base, rank, plan.nprocs, port.getsockname()[1], run_id, mark)
                 for rank in plan.ranks
             }
-            self.layout, envs = lay_out(plan, wanted, capture=around.captures)
+            self.layout, envs = lay_out(plan, wanted, capture=around.captures or plan.capture)
             undo.callback(release_run_dir, self.layout.files.root)
-            if plan.nprocs > 1 and "OMP_NUM_THREADS" not in base and not any("OMP_NUM_THREADS" in r.env for r in plan.ranks):
+            if (
+                plan.nprocs > 1
+                and "OMP_NUM_THREADS" not in base
+                and not any("OMP_NUM_THREADS" in r.env for r in plan.ranks)
+            ):
                 self.notes += ("OMP_NUM_THREADS=1 (unset; change it with envs or --env)",)
             reader = Reader(self, around, self._tell)
             crew = self._crew(self.layout, envs, reader)
@@ -161,6 +170,7 @@ class PContext(ABC):
                 timeout=plan.timeout,
                 listener=self._tell,
                 facts=lambda: {"run_dir": self.run_dir, "notes": self.notes},
+                done_words=plan.done_words,
                 on_close=undo.pop_all().close,
             )
         self._reader = reader
@@ -278,6 +288,11 @@ class PContext(ABC):
     def run_dir(self) -> Path | None:
         """Where the run's files are: ``log_dir`` if one was given; None before the start."""
         return self.layout.run_dir if self.layout else None
+
+    @property
+    def files(self) -> RunFiles | None:
+        """The private run directory: what ranks displayed, streams that were not redirected; None before the start."""
+        return self.layout.files if self.layout else None
 
     @property
     def history(self) -> History | None:

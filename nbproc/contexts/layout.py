@@ -47,7 +47,9 @@ class Layout:
         return None if path is None or path == Path(os.devnull) else path
 
 
-def lay_out(plan: Plan, envs: Mapping[int, Mapping[str, str]], *, capture: bool) -> tuple[Layout, dict[int, dict[str, str]]]:
+def lay_out(
+    plan: Plan, envs: Mapping[int, Mapping[str, str]], *, capture: bool
+) -> tuple[Layout, dict[int, dict[str, str]]]:
     """Make the directories of a run. Returns them and the environments as the specs left them.
 
     Raises what `reify` and `flat_dest` raise: a directory that is a file, or not empty.

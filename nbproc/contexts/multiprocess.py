@@ -72,9 +72,7 @@ class Functions(Crew):
 
     answers = True
 
-    def __init__(
-        self, plan: Plan, layout: Layout, envs: Mapping[int, Mapping[str, str]], reader: Reader
-    ) -> None:
+    def __init__(self, plan: Plan, layout: Layout, envs: Mapping[int, Mapping[str, str]], reader: Reader) -> None:
         self._plan = plan
         self._layout = layout
         self._envs = envs

@@ -23,6 +23,7 @@ class Reader:
 
     def __init__(self, context: PContext, around: Surroundings, tell: Callable[[Sequence[LineEvent]], object]) -> None:
         plan, layout = context.plan, context.layout
+        captures = around.captures or plan.capture
         assert layout is not None
         prefixes = {rank: (plan.prefixes or {}).get(rank, f"[{plan.name}{rank}]:") for rank in range(plan.nprocs)}
         sinks: list[Sink] = []
@@ -34,19 +35,17 @@ class Reader:
         }
         for stream, (filters, path) in filtered.items():
             if filters and path:
-                ranks = [
-                    rank for rank in range(plan.nprocs) if plan.filter_all or layout.dest_tees(rank, stream)
-                ]
+                ranks = [rank for rank in range(plan.nprocs) if plan.filter_all or layout.dest_tees(rank, stream)]
                 sinks.append(FilterFile(path, filters, prefixes, stream, ranks))
                 watched |= {(rank, stream) for rank in ranks}
         lossless = bool(watched)
-        if around.captures:
+        if captures:
             self.history = History(plan.nprocs)
             watched |= {key for key in layout.paths if layout.log_file(*key) is not None}
             sinks.append(self.history)
             sinks.append(tell)
         console = around.console(context)
-        shown = layout.shown if around.captures else layout.teed
+        shown = layout.shown if captures else layout.teed
         for stream in (Stream.OUT, Stream.ERR):
             ranks = [rank for rank, kind in sorted(shown) if kind is stream]
             write = console.get(stream.value)
@@ -59,10 +58,8 @@ class Reader:
                 for rank, stream in sorted(watched)
                 if (path := layout.log_file(rank, stream)) is not None
             ]
-            if around.captures:
-                sources += [
-                    Source(rank, Stream.DISPLAY, layout.files.display(rank)) for rank in range(plan.nprocs)
-                ]
+            if captures:
+                sources += [Source(rank, Stream.DISPLAY, layout.files.display(rank)) for rank in range(plan.nprocs)]
             self._tail = Tail(plan.name, sources, sinks, lossless=lossless)
 
     def start(self) -> None:

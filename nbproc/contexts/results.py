@@ -81,8 +81,10 @@ class ReturnValues(dict[int, Any]):
         try:
             self._read_all()
         except Exception:
-            parts = (f"{rank}: {super(ReturnValues, self).__getitem__(rank)!r}" if self.ready(rank) else f"{rank}: ..."
-                     for rank in self)
+            parts = (
+                f"{rank}: {super(ReturnValues, self).__getitem__(rank)!r}" if self.ready(rank) else f"{rank}: ..."
+                for rank in self
+            )
             return "{" + ", ".join(parts) + "}"
         return super().__repr__()
 

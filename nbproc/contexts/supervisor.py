@@ -115,6 +115,7 @@ class Supervisor:
         timeout: float | None = None,
         listener: Callable[[Snapshot], object],
         facts: Callable[[], dict[str, Any]],
+        done_words: str = "",
         on_close: Callable[[], object],
     ) -> None:
         self._name = name
@@ -124,6 +125,7 @@ class Supervisor:
         self._timeout = timeout
         self._listener = listener
         self._facts = facts
+        self._done_words = done_words
         self._on_close = on_close
         self._ranks = [_Rank(number) for number in range(nprocs)]
         self._identities: list[reap.Process] = []
@@ -420,6 +422,7 @@ class Supervisor:
             self._exits_by = time.monotonic() + (GRACE if self._grace is None else self._grace)
         if not self._finished and all(rank.state is RankState.SUCCEEDED for rank in self._ranks):
             self._crew.catch_up()
+            self._headline = self._done_words
             self._finish(RunState.SUCCEEDED)
 
     def _release(self, rank: _Rank) -> None:

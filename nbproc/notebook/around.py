@@ -1,0 +1,65 @@
+"""What runs are launched from here: a kernel, where every stream is shown, or a terminal IPython."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from nbproc.surroundings import Surroundings
+
+if TYPE_CHECKING:
+    from nbproc.contexts.base import PContext
+
+_EXECUTION_COUNT = re.compile(r"\[(\d+)\]")
+
+
+class Terminal(Surroundings):
+    """A terminal IPython: functions and variables are the shell's, streams as in a script."""
+
+    def __init__(self, shell: Any) -> None:
+        self.shell = shell
+
+    def namespace(self) -> dict[str, object] | None:
+        """Return the user's variables."""
+        namespace: dict[str, object] = self.shell.user_ns
+        return namespace
+
+    def describe(self, filename: str) -> int | None:
+        """Return the execution count of the cell with this file name."""
+        described = self.shell.compile.format_code_name(filename)
+        found = _EXECUTION_COUNT.search(described[1]) if described else None
+        return int(found[1]) if found else None
+
+    def setup(self) -> tuple[str, Mapping[str, object]] | None:
+        """Give ranks a small `get_ipython()` and keep what they display."""
+        return "nbproc.notebook.inrank:install", {}
+
+
+class Kernel(Terminal):
+    """A kernel: every stream of every rank is captured and shown."""
+
+    captures = True
+
+    def __init__(self, shell: Any) -> None:
+        super().__init__(shell)
+        import ipykernel
+
+        if ipykernel.version_info[0] < 7:
+            self.pump_period = 0.05
+
+    def console(self, context: PContext) -> Mapping[str, Callable[[str], object]]:
+        """Write lines into one output of the launching cell, for as long as no view of the run stands."""
+        from nbproc.notebook.echo import Echo
+
+        return Echo(context).writers()
+
+    def pump(self) -> None:
+        """Handle a click on Stop while the cell blocks the kernel (ipykernel 6 has no thread for it)."""
+        from nbproc.notebook.busy import pump
+
+        pump()
+
+    def waits_at_exit(self) -> bool:
+        """Say no: a kernel that is shut down does not wait for training runs."""
+        return False
