@@ -58,7 +58,7 @@ class Report:
     def groups(self) -> tuple[Group, ...]:
         """What is to be said of the other ranks, one line each, in the order of worth."""
         returned = (Group(self.returned, "had returned"),) if self.returned and self.first else ()
-        lost = _fold((failure.local_rank, _consequence(failure)) for failure in self.consequences)
+        lost = _fold((failure.local_rank, f"then {consequence_words(failure)}") for failure in self.consequences)
         return (*self.others, *lost, *self.stopped, *returned)
 
 
@@ -114,11 +114,12 @@ def _quiet(snapshot: Snapshot, stopped: Sequence[Group]) -> str:
     return str(snapshot.state.value)
 
 
-def _consequence(failure: ProcessFailure) -> str:
+def consequence_words(failure: ProcessFailure) -> str:
+    """Say of a rank that lost its connection where it was: ``lost the connection at train, cell [3] line 19``."""
     where = where_of(failure.trace) if failure.trace is not None else None
     name = failure.trace.type_name if failure.trace is not None else failure.words.partition(":")[0]
     place = f" at {where.words}" if where is not None else ""
-    return f"then lost the connection{place} ({name})"
+    return f"lost the connection{place} ({name})"
 
 
 def _fold(said: Iterable[tuple[int, str]]) -> tuple[Group, ...]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
 
-from nbproc.explain import Piece, Report, Style, body, head
+from nbproc.explain import Piece, Report, Style, body, consequence_words, head
 from nbproc.logs.lines import LineEvent, Stream
 from nbproc.notebook.sgr import sgr_to_html
 from nbproc.states import RankSnapshot, RankState, RunState, Snapshot
@@ -119,7 +119,7 @@ def _row(rank: RankSnapshot, snapshot: Snapshot, words: str, last: str) -> str:
     css = _STATE_COLORS.get(rank.state, _FAINT)
     ended = rank.ended if rank.ended is not None else snapshot.ended
     lasted = duration(ended - rank.started) if rank.started is not None and ended is not None else ""
-    words = "" if words in ("returned", "had returned", rank.state.value) else words
+    words = "" if words in ("returned", rank.state.value) else words
     shown = escape(words, quote=False) or sgr_to_html(last[:2000])
     return (
         f'<tr style="background:none"><td style="{_CELL}">rank {rank.rank}</td>'
@@ -199,7 +199,7 @@ def run_html(
     notes = [note for note in (launch, *snapshot.notes) if note]
     parts += [f'<p style="margin:4px 0;{_FAINT}">{escape(note, quote=False)}</p>' for note in notes[:20]]
     if snapshot.nprocs > 1 or not failed:
-        said = {rank: group.words for group in (report.groups if report else ()) for rank in group.ranks}
+        said = {lost.local_rank: consequence_words(lost) for lost in (report.consequences if report else ())}
         parts.append(summary_html(snapshot, last, said))
     left = limit - sum(len(part.encode(errors="replace")) for part in parts)
     order = sorted(logs, key=lambda rank: (not (report and rank in report.first_ranks), rank))
