@@ -5,7 +5,8 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Sequence
 
-from nbproc.failures.traces import Frame, Trace
+from nbproc.failures.frames import Frame
+from nbproc.failures.traces import Trace
 
 
 def format_trace(trace: Trace) -> str:

@@ -11,9 +11,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from nbproc.failures.callstack import skipped_words
+from nbproc.failures.frames import Frame
 from nbproc.failures.places import inside_library, package_of
 from nbproc.failures.stacks import printable
-from nbproc.failures.traces import Frame, Trace, cut_middle
+from nbproc.failures.traces import Trace, cut_middle
 
 _MESSAGE_BYTES = 6 * 1024
 _MESSAGE_LINES = 40

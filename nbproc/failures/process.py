@@ -14,8 +14,9 @@ from typing import Any
 
 from nbproc.failures import stacks
 from nbproc.failures.errorfile import read_data, read_time, read_trace
+from nbproc.failures.frames import Frame
 from nbproc.failures.memory import Oom
-from nbproc.failures.traces import Frame, Trace
+from nbproc.failures.traces import Trace
 
 NOT_AVAILABLE = "<N/A>"
 _NO_TRACEBACK = "To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html"

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from nbproc.failures.frames import Frame, source_lines, thin_out
 from nbproc.failures.places import is_library, is_machinery
-from nbproc.failures.traces import Frame, Trace, source_lines, thin_out
+from nbproc.failures.traces import Trace
 
 _TAIL_BYTES = 64 * 1024
 _TAIL_LINES = 20

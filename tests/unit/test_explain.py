@@ -9,7 +9,7 @@ import pytest
 
 from nbproc.explain import head, headline, ranks_words, report, text
 from nbproc.failures import Oom, ProcessFailure, Trace, failure_of
-from nbproc.failures.traces import Frame
+from nbproc.failures.frames import Frame
 from nbproc.states import RankSnapshot, RankState, RunState, Snapshot
 
 CHECK = Frame(

@@ -19,8 +19,8 @@ from nbproc.failures import (
     same,
     where_in_dump,
 )
+from nbproc.failures.frames import Frame
 from nbproc.failures.stacks import exception_in, fatal_in, last_lines, read_tail
-from nbproc.failures.traces import Frame
 
 GLOO = Frame("/v/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py", 4811, "barrier")
 CLOSED = "[/gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:9121"

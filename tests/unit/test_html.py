@@ -10,7 +10,7 @@ import pytest
 
 from nbproc.explain import report, text
 from nbproc.failures import ProcessFailure, Trace, failure_of
-from nbproc.failures.traces import Frame
+from nbproc.failures.frames import Frame
 from nbproc.logs.lines import LineEvent, Stream
 from nbproc.notebook.html import LIMIT, RankLog, duration, lines_html, report_html, run_html, summary_html
 from nbproc.notebook.sgr import sgr_to_html
