@@ -34,12 +34,15 @@ class Descriptor:
 
 
 class Outgoing:
-    """Collects the descriptors that the objects being pickled want to take along."""
+    """Collects the descriptors that the objects being pickled want to take along.
 
-    def __init__(self) -> None:
+    With ``trial`` nothing is to be sent, so no copies are made.
+    """
+
+    def __init__(self, *, trial: bool = False) -> None:
         self.descriptors: list[int] = []
         self._owned: list[int] = []
-        self._borrowing = False
+        self._borrowing = trial
 
     @contextlib.contextmanager
     def pickling(self) -> Iterator[None]:
@@ -54,11 +57,11 @@ class Outgoing:
     @contextlib.contextmanager
     def borrowing(self) -> Iterator[None]:
         """Take descriptors without a copy of our own: their owner is kept alive by other means."""
-        self._borrowing = True
+        before, self._borrowing = self._borrowing, True
         try:
             yield
         finally:
-            self._borrowing = False
+            self._borrowing = before
 
     def add(self, descriptor: int) -> int:
         """Take a descriptor along and return its index. A copy is made: the caller may close its own at once."""
@@ -80,6 +83,9 @@ class Outgoing:
         """Close the copies. May be called twice."""
         while self._owned:
             os.close(self._owned.pop())
+
+    def __del__(self) -> None:
+        self.close()
 
 
 class Incoming:

@@ -7,8 +7,11 @@ file with MAP_PRIVATE: they share the pages until they write to them, and what o
 from __future__ import annotations
 
 import ctypes
+import functools
 import mmap
 import os
+import sys
+import weakref
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -98,6 +101,34 @@ def _write_piece(descriptor: int, position: int, view: memoryview) -> None:
         position, view = position + written, view[written:]
 
 
+@functools.cache
+def _system() -> ctypes.CDLL:
+    system = ctypes.CDLL(None, use_errno=True)
+    system.mmap.restype = ctypes.c_void_p
+    system.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_longlong]
+    system.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+    return system
+
+
+def _map(descriptor: int, position: int, length: int) -> memoryview:
+    """Map a part of a file privately, without holding a descriptor: there may be thousands of results in a notebook.
+
+    Python's own mmap holds a copy of the descriptor up to Python 3.12, so there the system is called directly.
+    """
+    protection = mmap.PROT_READ | mmap.PROT_WRITE
+    if sys.version_info >= (3, 13):
+        flags = mmap.MAP_PRIVATE
+        return memoryview(mmap.mmap(descriptor, length, flags, protection, offset=position, trackfd=False))
+    system = _system()
+    address = system.mmap(None, length, protection, mmap.MAP_PRIVATE, descriptor, position)
+    if address == ctypes.c_void_p(-1).value:
+        error = ctypes.get_errno()
+        raise OSError(error, os.strerror(error))
+    memory = (ctypes.c_ubyte * length).from_address(address)
+    weakref.finalize(memory, system.munmap, address, length).atexit = False
+    return memoryview(memory).cast("B")
+
+
 class Mapping:
     """The wanted spans of a file, mapped privately; the memory lives as long as a view of it does."""
 
@@ -110,14 +141,7 @@ class Mapping:
             page = mmap.ALLOCATIONGRANULARITY
             self._start = min(position for position, _ in used) // page * page
             self._stop = max(position + length for position, length in used)
-            whole = mmap.mmap(
-                descriptor,
-                self._stop - self._start,
-                flags=mmap.MAP_PRIVATE,
-                prot=mmap.PROT_READ | mmap.PROT_WRITE,
-                offset=self._start,
-            )
-            self._memory = memoryview(whole)
+            self._memory = _map(descriptor, self._start, self._stop - self._start)
 
     def view(self, span: Span) -> memoryview:
         """Return one span's memory, writable; nobody else sees what is written."""

@@ -148,7 +148,7 @@ class Packer:
         return self._pack_each(kept, each, frozenset(variables or ()) & set(kept), found)
 
     def _pickler(self) -> Pickler:
-        return Pickler(self._namespace, Outgoing())
+        return Pickler(self._namespace, Outgoing(trial=True))
 
     def _pack_each(
         self,

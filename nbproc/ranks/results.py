@@ -63,7 +63,7 @@ def send(sock: socket.socket, packed: Packed) -> None:
 
 
 def _returning() -> Pickler:
-    return Pickler(identity.main_namespace(), Outgoing(), returning=True)
+    return Pickler(identity.main_namespace(), Outgoing(trial=True), returning=True)
 
 
 class Result:
