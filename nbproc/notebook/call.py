@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any
 
-from nbproc.notebook import inrank, timing
+from nbproc.notebook import show, timing
 
 __all__ = ["CellCall"]
 
@@ -45,12 +45,12 @@ class CellCall:
         linecache.cache[self.filename] = (len(self.text), None, lines, self.filename)
         try:
             value = timing.timed(lambda: self._run(variables)) if self.timed else self._run(variables)
-            inrank.show_value(value)
+            show.show_value(value)
         except NameError as error:
             self._explain(error)
             raise
         finally:
-            inrank.flush()
+            show.flush()
         return value
 
     def _run(self, variables: dict[str, Any]) -> Any:
@@ -77,7 +77,7 @@ class CellCall:
             trace = error.__traceback__
             while trace is not None and trace.tb_frame.f_code.co_filename != self.filename:
                 trace = trace.tb_next
-            raise error.with_traceback(trace or error.__traceback__)
+            raise error.with_traceback(trace or error.__traceback__)  # noqa: B904  # the same one
 
     def _explain(self, error: NameError) -> None:
         name: str | None = error.name

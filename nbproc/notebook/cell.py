@@ -18,7 +18,7 @@ from types import CodeType, FunctionType
 from typing import Any
 
 from nbproc.errors import PlanError
-from nbproc.notebook import names, timing
+from nbproc.notebook import magic_lines, names, timing
 from nbproc.notebook.call import CellCall
 from nbproc.notebook.lines import LineMap
 
@@ -160,7 +160,7 @@ def _no_magic(name: str) -> str:
 
 def _check_magics(tree: ast.Module, where: LineMap, transform: Callable[[str], str] | None) -> None:
     """Refuse unknown `%` lines; transform the code that `%time` and `%timeit` run."""
-    for call in names.magic_calls(tree):
+    for call in magic_lines.magic_calls(tree):
         if call.name in ("system", "getoutput"):
             continue
         if call.name not in RANK_MAGICS:

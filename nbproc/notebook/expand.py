@@ -127,10 +127,21 @@ def render(field: Field, value: object) -> str:
 
 
 def expand(text: str, namespace: Mapping[str, object]) -> str:
-    """Return ``text`` with its fields filled in; unchanged if one of them cannot be, as in IPython."""
+    """Return ``text`` with its fields filled in.
+
+    `$name` that is no variable is left to the shell; if a `{field}` cannot be filled in, all stays as it was written,
+    as in IPython.
+    """
     try:
-        return "".join(
-            piece if isinstance(piece, str) else render(piece, evaluate(piece, namespace)) for piece in split(text)
-        )
+        return "".join(piece if isinstance(piece, str) else _filled(piece, namespace) for piece in split(text))
     except Exception:
         return text
+
+
+def _filled(field: Field, namespace: Mapping[str, object]) -> str:
+    try:
+        return render(field, evaluate(field, namespace))
+    except Exception:
+        if field.dollar:
+            return field.raw
+        raise

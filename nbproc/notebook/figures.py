@@ -11,7 +11,7 @@ from typing import Any
 from matplotlib.backend_bases import FigureManagerBase
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-from nbproc.notebook import inrank
+from nbproc.notebook import show as showing
 
 __all__ = ["FigureCanvas", "FigureManager", "show", "show_open"]
 
@@ -32,7 +32,7 @@ def show(*_args: Any, **_keywords: Any) -> None:
         return
     try:
         for number in pyplot.get_fignums():
-            inrank.display(pyplot.figure(number))
+            showing.display(pyplot.figure(number))
     finally:
         pyplot.close("all")
 

@@ -25,10 +25,14 @@ class LineMap:
             return list(range(len(self._code)))
         written, code = ([line.strip() for line in lines] for lines in (self._written, self._code))
         origins = [0] * len(code)
-        for tag, i1, i2, j1, j2 in difflib.SequenceMatcher(None, written, code, autojunk=False).get_opcodes():
+        for _, i1, i2, j1, j2 in difflib.SequenceMatcher(None, written, code, autojunk=False).get_opcodes():
+            # a `!` or `%` line that goes on over several becomes one
+            starts = [i for i in range(i1, i2) if i == i1 or not written[i - 1].endswith("\\")]
             for offset in range(j2 - j1):
-                # within a rewritten block lines shrink (a `!` line that went on over several), so keep to its start
-                origins[j1 + offset] = min(i1 + offset, i2 - 1 if tag == "replace" else len(written) - 1)
+                if len(starts) == j2 - j1:
+                    origins[j1 + offset] = starts[offset]
+                else:
+                    origins[j1 + offset] = min(i1 + offset, max(i1, i2 - 1), len(written) - 1)
         return origins
 
     def line(self, number: int) -> int:

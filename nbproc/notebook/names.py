@@ -7,7 +7,6 @@ cell costs time, what is missing is a NameError. So every join of two ways keeps
 from __future__ import annotations
 
 import ast
-import re
 import symtable
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,14 +14,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from nbproc.notebook import expand
-from nbproc.notebook.timing import split_options
+from nbproc.notebook import magic_lines
 
-__all__ = ["MagicCall", "Reads", "magic_calls", "reads"]
+__all__ = ["Reads", "reads"]
 
-_SHELL_CALLS = frozenset({"run_line_magic", "run_cell_magic", "system", "getoutput"})
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-_QUERY_NAME = re.compile(r"@([^\W\d]\w*)")
 _LAZY_ANNOTATIONS = sys.version_info >= (3, 14)
 
 
@@ -37,40 +32,6 @@ class Reads:
     hard: frozenset[str]
     soft: frozenset[str]
     assigned: frozenset[str]
-
-
-@dataclass(frozen=True)
-class MagicCall:
-    """A `%` or `!` line of the cell: ``name`` is "system" or "getoutput" for `!`, ``text`` what follows it."""
-
-    name: str
-    text: str
-    line: int
-    node: ast.Call = field(compare=False, repr=False)
-
-
-def magic_calls(tree: ast.AST) -> list[MagicCall]:
-    """Return the `%` and `!` lines under ``tree``, after IPython made them calls of `get_ipython()`, in their order."""
-    found = [call for node in ast.walk(tree) if isinstance(node, ast.Call) and (call := _magic_call(node))]
-    return sorted(found, key=lambda call: (call.line, call.node.col_offset))
-
-
-def _magic_call(node: ast.Call) -> MagicCall | None:
-    method = node.func
-    if not (
-        isinstance(method, ast.Attribute)
-        and method.attr in _SHELL_CALLS
-        and isinstance(method.value, ast.Call)
-        and isinstance(method.value.func, ast.Name)
-        and method.value.func.id == "get_ipython"
-    ):
-        return None
-    texts = [arg.value for arg in node.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)]
-    if len(texts) != len(node.args) or not texts:
-        return None
-    if method.attr.startswith("run_"):
-        return MagicCall(texts[0], texts[1] if len(texts) > 1 else "", node.lineno, node)
-    return MagicCall(method.attr, texts[0], node.lineno, node)
 
 
 def reads(tree: ast.Module, source: str, *, lazy_annotations: bool = False) -> Reads:
@@ -380,7 +341,7 @@ class _Walk(ast.NodeVisitor):
 
     def visit_Lambda(self, node: ast.Lambda) -> None:
         self.statements([*node.args.defaults, *(d for d in node.args.kw_defaults if d)])
-        self._load_later(self._bodies.get((node.lineno, "lambda"), set()) | _text_names(node.body))
+        self._load_later(self._bodies.get((node.lineno, "lambda"), set()) | magic_lines.text_names(node.body))
 
     def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
         arguments = node.args
@@ -391,7 +352,7 @@ class _Walk(ast.NodeVisitor):
             for argument in everything:
                 self._annotation(argument.annotation if argument else None)
             self._annotation(node.returns)
-        body = self._bodies.get((node.lineno, node.name), set()).union(*map(_text_names, node.body))
+        body = self._bodies.get((node.lineno, node.name), set()).union(*map(magic_lines.text_names, node.body))
         self._define(node.name, body, at_once=bool(node.decorator_list))
 
     visit_AsyncFunctionDef = visit_FunctionDef
@@ -422,54 +383,21 @@ class _Walk(ast.NodeVisitor):
     # --------------------------------------------------------------------------------------------------------- magics
 
     def visit_Call(self, node: ast.Call) -> None:
-        call = _magic_call(node)
+        call = magic_lines.magic_call(node)
         if call is None:
             self.generic_visit(node)
-            for name in _query_names(node):
+            for name in magic_lines.query_names(node):
                 self._load(name)
             return
-        code = call.name in ("time", "timeit") and _parsed(call.text)
+        code = call.name in ("time", "timeit") and magic_lines.parsed(call.text)
         if code:
             self._ways(lambda: self.statements(code.body), *([] if call.name == "time" else [lambda: None]))
         else:
-            for name in sorted(_line_names(call)):
+            for name in sorted(magic_lines.line_names(call)):
                 self._load(name)
-
-
-def _parsed(text: str) -> ast.Module | None:
-    try:
-        return ast.parse(split_options(text)[1])
-    except (SyntaxError, ValueError):
-        return None
-
-
-def _line_names(call: MagicCall) -> set[str]:
-    """The names that a magic's text reads, wherever they are bound."""
-    if call.name in ("time", "timeit"):
-        code = _parsed(call.text)
-        return {node.id for node in ast.walk(code) if isinstance(node, ast.Name)} if code else set()
-    return {name for each in expand.fields(call.text) for name in expand.names_in(each.expression)}
 
 
 def _swallows(manager: ast.expr) -> bool:
     """Whether a context manager goes by a name that says it ends its block early (`suppress`, `raises`)."""
     name = manager.attr if isinstance(manager, ast.Attribute) else manager.id if isinstance(manager, ast.Name) else ""
     return name in ("suppress", "raises", "assertRaises")
-
-
-def _query_names(node: ast.Call) -> list[str]:
-    """`@name` in the text of pandas' `query` and `eval`, which look into the frame of their caller."""
-    if not (isinstance(node.func, ast.Attribute) and node.func.attr in ("query", "eval")):
-        return []
-    texts = [a.value for a in node.args[:1] if isinstance(a, ast.Constant) and isinstance(a.value, str)]
-    return [name for text in texts for name in _QUERY_NAME.findall(text)]
-
-
-def _text_names(body: ast.AST) -> set[str]:
-    """Names that stand in texts within a function's body: `%` and `!` lines, queries."""
-    names: set[str] = set()
-    for node in ast.walk(body):
-        if isinstance(node, ast.Call):
-            call = _magic_call(node)
-            names |= _line_names(call) if call else set(_query_names(node))
-    return names
