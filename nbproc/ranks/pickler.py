@@ -22,7 +22,7 @@ from typing import Any
 
 import cloudpickle
 
-from nbproc.ranks import identity, modules
+from nbproc.ranks import identity, modules, named
 from nbproc.ranks.descriptors import Outgoing
 from nbproc.ranks.tensors import Reduced, TensorReducers, array_reducers
 
@@ -93,6 +93,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle publish
             io.TextIOWrapper: self._reduce_stream,
             type(sys.stdout): self._reduce_stream,
             type(sys.stderr): self._reduce_stream,
+            **named.reducers(self._modules.look_at),
             **_locks(),
             **array_reducers(),
             **tensors.by_type(),
