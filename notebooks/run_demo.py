@@ -36,8 +36,7 @@ def main(arguments: list[str]) -> int:
     status = 0
     try:
         run(notebook, options.notebook.parent)
-    except CellExecutionError as error:
-        print(SGR.sub("", str(error)), file=sys.stderr)
+    except CellExecutionError:  # the cell's traceback was printed with the cell
         status = 1
 
     options.output.mkdir(parents=True, exist_ok=True)
