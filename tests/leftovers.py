@@ -22,9 +22,8 @@ GRACE = 10.0
 PERMANENT = re.compile(r"nbproc[./]ranks[./](server|guardian)")
 """Command lines of the processes that serve all runs of their owner and end with it."""
 
-PERMANENT_THREADS = re.compile(
-    r"nbproc-(server|guardian|standby)|pytest_timeout|tqdm|IOThread|Thread-\d+ \(_thread_main\)"
-)
+PERMANENT_THREADS = {"TMonitor", "HistorySavingThread"}
+"""Classes of threads that libraries start once and end with the process: tqdm's and IPython's."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +112,7 @@ def left_behind(before: World) -> list[str]:
     words = [_describe(process) for process in sorted(fresh - served, key=lambda p: p.pid) if _alive(process)]
 
     for thread in set(threading.enumerate()) - before.threads:
-        if not PERMANENT_THREADS.search(thread.name):
+        if type(thread).__name__ not in PERMANENT_THREADS:
             thread.join(GRACE)
             if thread.is_alive():
                 words.append(f"thread {thread.name}")
