@@ -61,15 +61,25 @@ class ResultError(NbprocError, RuntimeError):
 class SpawnError(NbprocError, RuntimeError):
     """A run failed. ``str(error)`` is the whole explanation, the first cause on top.
 
-    Attributes: ``failures`` (rank -> `ProcessFailure`), ``result`` (the `RunProcsResult`).
+    Attributes: ``failures`` (rank -> `ProcessFailure`), ``result`` (the `RunProcsResult`), ``colored`` (the
+    explanation for a terminal with colours).
     """
 
     def __init__(
-        self, message: str, failures: Mapping[int, ProcessFailure], result: RunProcsResult | None = None
+        self,
+        message: str,
+        failures: Mapping[int, ProcessFailure],
+        result: RunProcsResult | None = None,
+        colored: str = "",
     ) -> None:
         super().__init__(message)
         self.failures = dict(failures)
         self.result = result
+        self.colored = colored
+
+    def _render_traceback_(self) -> list[str]:
+        """Give IPython the explanation in place of the stack of the call that waited."""
+        return (self.colored or str(self)).splitlines()
 
 
 class ProcessException(NbprocError):

@@ -68,6 +68,10 @@ class Plan:
     setup: tuple[str, Mapping[str, object]] | None = None
     capture: bool = False
     """True if every stream goes to a file, because somebody shows it (always so in a notebook)."""
+    shown: bool = False
+    """True if the caller shows the run itself: then no text of it is echoed."""
+    without: Callable[[Mapping[str, str]], Entrypoint] | None = None
+    """Makes the entrypoint that knows why some of the ``soft`` names are missing."""
     done_words: str = ""
     """What the run says of itself when all ranks have succeeded: where the results are."""
     notes: tuple[str, ...] = ()

@@ -206,8 +206,18 @@ class PContext(ABC):
         assert outcome is not None
         snapshot = self.snapshot()
         if snapshot.state is not RunState.SUCCEEDED:
-            raise SpawnError(explain.text(self.report()), outcome.failures, outcome)
+            raise self.error()
         return outcome
+
+    @property
+    def timed_out(self) -> bool:
+        """True if the run was stopped because it took longer than its timeout."""
+        return self._supervisor is not None and self._supervisor.timed_out
+
+    def error(self) -> SpawnError:
+        """Return the error of a run that has failed or was stopped; its text is the whole explanation."""
+        report = self.report()
+        return SpawnError(explain.text(report), self.failures, self._outcome(), explain.text(report, color=True))
 
     def _await(self, supervisor: Supervisor, stage: str, timeout: float | None) -> bool:
         around = surroundings.current()

@@ -96,7 +96,12 @@ class Functions(Crew):
                 packed.append(packed[0])
                 continue
             roots = {worker.ENTRYPOINT: plan.entrypoint, worker.ARGUMENTS: rank.args}
-            packed.append(packer.pack(roots, variables=plan.roots, soft=plan.soft, labels=labels))
+            one = packer.pack(roots, variables=plan.roots, soft=plan.soft, labels=labels)
+            if one.dropped and plan.without is not None:
+                roots[worker.ENTRYPOINT] = plan.without(one.dropped)
+                left = {name: value for name, value in plan.roots.items() if name not in one.dropped}
+                one = packer.pack(roots, variables=left, labels=labels)
+            packed.append(one)
         self._cells = {
             name: source.cell for one in packed for name, source in one.sources.items() if source.cell is not None
         }

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from nbproc.logs.history import History
 from nbproc.logs.lines import LineEvent, Stream
-from nbproc.logs.sinks import ConsoleTee, FilterFile
+from nbproc.logs.sinks import ConsoleTee, FilterFile, prefixes
 from nbproc.logs.tail import Sink, Source, Tail
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ class Reader:
         plan, layout = context.plan, context.layout
         captures = around.captures or plan.capture
         assert layout is not None
-        prefixes = {rank: (plan.prefixes or {}).get(rank, f"[{plan.name}{rank}]:") for rank in range(plan.nprocs)}
+        before = prefixes(plan.name, plan.nprocs, plan.prefixes)
         sinks: list[Sink] = []
         self.history: History | None = None
         watched = set(layout.teed)
@@ -35,9 +35,10 @@ class Reader:
         }
         for stream, (filters, path) in filtered.items():
             if filters and path:
-                ranks = [rank for rank in range(plan.nprocs) if plan.filter_all or layout.dest_tees(rank, stream)]
-                sinks.append(FilterFile(path, filters, prefixes, stream, ranks))
-                watched |= {(rank, stream) for rank in ranks}
+                chosen = {(rank, stream) for rank in range(plan.nprocs)} if plan.filter_all else set(layout.teed)
+                matched = {key for key in chosen if key[1] is stream}
+                sinks.append(FilterFile(path, filters, before, matched))
+                watched |= matched
         lossless = bool(watched)
         if captures:
             self.history = History(plan.nprocs)
@@ -47,10 +48,10 @@ class Reader:
         console = around.console(context)
         shown = layout.shown if captures else layout.teed
         for stream in (Stream.OUT, Stream.ERR):
-            ranks = [rank for rank, kind in sorted(shown) if kind is stream]
+            echoed = {key for key in shown if key[1] is stream}
             write = console.get(stream.value)
-            if ranks and write is not None:
-                sinks.append(ConsoleTee(write, prefixes, stream, ranks))
+            if echoed and write is not None:
+                sinks.append(ConsoleTee(write, before, echoed))
         self._tail: Tail | None = None
         if sinks and watched:
             sources = [

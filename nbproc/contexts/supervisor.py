@@ -144,6 +144,7 @@ class Supervisor:
         self.readers: dict[int, Callable[[], Any]] = {}
         self.launch_error: str = ""
         self.left: list[reap.Process] = []
+        self.timed_out = False
         self._condition = threading.Condition()
         self._answered = False
         self._finished = False
@@ -421,7 +422,10 @@ class Supervisor:
         if self._exits_by is None:
             self._exits_by = time.monotonic() + (GRACE if self._grace is None else self._grace)
         if not self._finished and all(rank.state is RankState.SUCCEEDED for rank in self._ranks):
-            self._crew.catch_up()
+            try:
+                self._crew.catch_up()
+            except Exception:  # the run has succeeded whatever becomes of its text
+                _log.exception("the logs of %s could not be read to their end", self._name)
             self._headline = self._done_words
             self._finish(RunState.SUCCEEDED)
 
@@ -452,6 +456,7 @@ class Supervisor:
                     self._fail(rank, reason=f"did not answer within {START_TIMEOUT:.0f} s")
             self._begin_stop(Ladder.kill, "")
         if self._run_until is not None and now >= self._run_until and self._ladder is None and not self._finished:
+            self.timed_out = True
             self._begin_stop(
                 lambda now: Ladder.stop(now, self._grace), f"it ran longer than its timeout of {self._timeout:g} s"
             )

@@ -24,8 +24,8 @@ def meet() -> None:
 def load(shell: Any) -> None:
     """Register the magics with a shell, and start the fork server ahead of the first launch."""
     meet()
-    from nbproc.notebook.magic import SpawnMagics
+    from nbproc.notebook import magic
     from nbproc.ranks import client
 
-    shell.register_magics(SpawnMagics)
+    magic.register(shell)
     client.warm_up()

@@ -50,6 +50,8 @@ class Kernel(Terminal):
 
     def console(self, context: PContext) -> Mapping[str, Callable[[str], object]]:
         """Write lines into one output of the launching cell, for as long as no view of the run stands."""
+        if context.plan.shown:
+            return {}
         from nbproc.notebook.echo import Echo
 
         return Echo(context).writers()

@@ -1,0 +1,120 @@
+"""``%%spawn``, ``%spawn`` and ``%spawn_config``: a thin skin of IPython over options, plans and runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from IPython.core.magic import Magics, line_cell_magic, line_magic, magics_class, no_var_expand
+from traitlets import Any as AnyTrait
+from traitlets.config import Configurable
+from traitlets.traitlets import MetaHasTraits
+
+from nbproc import surroundings
+from nbproc.notebook import planning
+from nbproc.notebook.option_help import complete, help_text
+from nbproc.notebook.option_table import TABLE, Kind
+from nbproc.notebook.options import Options, parse
+from nbproc.notebook.running import in_cell, is_plain, plainly, run
+from nbproc.plan import Plan
+
+_SETTINGS = {
+    option.name.lstrip("-").replace("-", "_"): option
+    for option in TABLE
+    if "%spawn_config" in option.kinds and option.metavar
+}
+"""The options that can be set for a session, by the name of their trait: ``c.Spawn.nproc_per_node = 4``."""
+
+_Settings: Any = MetaHasTraits(
+    "_Settings",
+    (Configurable,),
+    {name: AnyTrait(None, allow_none=True, help=option.help).tag(config=True) for name, option in _SETTINGS.items()},
+)
+
+
+@magics_class
+class Spawn(Magics, _Settings):
+    """The magics. Each option of ``%spawn_config`` is also a trait, to be set in an IPython profile."""
+
+    def __init__(self, shell: Any) -> None:
+        super().__init__(shell)
+        self._defaults = parse(self._configured(), "%spawn_config", namespace=shell.user_ns)
+
+    def _configured(self) -> str:
+        """Return the traits that were set as an option line."""
+        words = []
+        for name, option in _SETTINGS.items():
+            value = getattr(self, name)
+            for one in value if option.repeats and isinstance(value, list | tuple) else [value]:
+                if one is not None:
+                    words.append(f"{option.name} '{one}'")
+        return " ".join(words)
+
+    @no_var_expand
+    @line_cell_magic
+    def spawn(self, line: str, cell: str | None = None) -> None:
+        """Run the cell, or a call, on n processes."""
+        try:
+            self._spawn(line, cell)
+        except SyntaxError as error:
+            raise in_cell(error, self.shell) from None
+        except Exception as error:
+            if is_plain(error):
+                plainly(error)
+            raise
+
+    def _spawn(self, line: str, cell: str | None) -> None:
+        kind: Kind = "%spawn" if cell is None else "%%spawn"
+        options = parse(line, kind, namespace=self.shell.user_ns, base=self._defaults)
+        if options.help:
+            print(help_text(kind))  # noqa: T201 - what was asked for
+            return
+        run(self.shell, self._plan(options, line, cell), options)
+
+    def _plan(self, options: Options, line: str, cell: str | None) -> Plan:
+        describe = surroundings.current().describe
+        if cell is None:
+            place = planning.place_of(self.shell, line, "", describe)
+            return (
+                planning.of_program(options, place) if options.program else planning.of_call(options, self.shell, place)
+            )
+        place = planning.place_of(self.shell, cell, f"%%spawn {line}", describe)
+        if options.interpreter is not None:
+            return planning.of_script(options, cell, place)
+        return planning.of_cell(options, self.shell, cell, place)
+
+    @no_var_expand
+    @line_magic
+    def spawn_config(self, line: str) -> None:
+        """Set what %%spawn does where its own line says nothing."""
+        try:
+            options = parse(line, "%spawn_config", namespace=self.shell.user_ns, base=self._defaults)
+        except Exception as error:
+            if is_plain(error):
+                plainly(error)
+            raise
+        if options.help:
+            print(help_text("%spawn_config"))  # noqa: T201 - what was asked for
+            return
+        self._defaults = Options() if options.reset else options
+        print(self._defaults.settings() or "nothing is set")  # noqa: T201 - the answer
+
+
+Spawn.spawn.__doc__ = help_text("%%spawn") + "\n\n\n" + help_text("%spawn")
+Spawn.spawn_config.__doc__ = help_text("%spawn_config")
+
+
+def register(shell: Any) -> None:
+    """Register the magics with a shell, and the completion of their options."""
+    shell.register_magics(Spawn)
+
+    def completer(kind: Kind) -> Any:
+        def candidates(_: object, event: Any) -> Sequence[str]:
+            before = event.line[: len(event.line) - len(event.symbol)] + event.symbol
+            names = [name for name in shell.user_ns if not name.startswith("_")]
+            return complete(before.partition(" ")[2], kind, names)
+
+        return candidates
+
+    for kind in ("%%spawn", "%spawn", "%spawn_config"):
+        shell.set_hook("complete_command", completer(kind), str_key=kind)

@@ -1,0 +1,221 @@
+"""What was asked for in a cell -> a `Plan`: options with a cell's source, a call, a script or a program."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from nbproc.errors import OptionError, PlanError
+from nbproc.logs.specs import private_run_dir, release_run_dir
+from nbproc.notebook import cell as cells
+from nbproc.notebook.options import Options
+from nbproc.plan import Plan, flat_logs, make_plan
+
+_PYTHONS = ("python", "python3")
+
+
+@dataclass(frozen=True)
+class Place:
+    """The cell that is being run: its whole text, its file name for tracebacks, its execution count."""
+
+    text: str
+    filename: str
+    execution_count: int | None
+
+
+def place_of(shell: Any, body: str, magic: str, describe: Callable[[str], int | None]) -> Place:
+    """Find the running cell. Without a history (a script that calls ``run_cell_magic``) its text is made up."""
+    text = f"{magic}\n{body}"
+    recent = getattr(shell.history_manager, "input_hist_raw", None)
+    if recent and recent[-1].rstrip("\n").endswith(body.rstrip("\n")):
+        text = recent[-1]
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        filename = frame.f_code.co_filename
+        count = describe(filename)
+        if count is not None:
+            return Place(text, filename, count)
+        frame = frame.f_back
+    return Place(text, f"<cell {shell.execution_count}>", shell.execution_count)
+
+
+def of_cell(options: Options, shell: Any, body: str, place: Place) -> Plan:
+    """Plan a run of a cell's source. Raises `PlanError` for an empty one and for magics that a rank does not have."""
+    if not body.strip():
+        raise PlanError("the cell is empty: write the code that each rank runs under %%spawn. Nothing was started.")
+    line = cells.first_line(place.text, body)
+    return _of_source(options, shell, body, place, line, options.name or options.result_name or _cell_name(place))
+
+
+def of_call(options: Options, shell: Any, place: Place) -> Plan:
+    """Plan a run of the call on a `%spawn` line, evaluated in each rank."""
+    name = options.name or options.result_name or _leading_name(options.call) or _cell_name(place)
+    lines = place.text.splitlines()
+    line = next((number for number, text in enumerate(lines, 1) if options.call in text), 1)
+    return _of_source(options, shell, options.call, place, line, name)
+
+
+def _of_source(options: Options, shell: Any, source: str, place: Place, line: int, name: str) -> Plan:
+    nprocs = count_ranks(options.nproc)
+    found = cells.analyse(
+        source,
+        shell.user_ns,
+        transform=shell.transform_cell,
+        transform_tree=shell.transform_ast,
+        text=place.text,
+        line=line,
+        filename=place.filename,
+        execution_count=place.execution_count,
+        flags=shell.compile.flags,
+    )
+    return _plan(
+        options,
+        name,
+        found.call,
+        dict.fromkeys(range(nprocs), ()),
+        shared=True,
+        start_method=options.start_method,
+        roots=found.roots(shell.user_ns),
+        soft=frozenset(found.soft),
+        without=lambda missing: found.without(missing).call,
+        notes=found.notes,
+    )
+
+
+def of_program(options: Options, place: Place) -> Plan:
+    """Plan a run of a program; ``python`` is the interpreter of this kernel."""
+    commands = options.arguments(count_ranks(options.nproc))
+    programs = {command[0] for command in commands.values()}
+    if len(programs) > 1:
+        raise OptionError("the program must be the same in all ranks; only its arguments may differ")
+    program = programs.pop()
+    arguments = {rank: command[1:] for rank, command in commands.items()}
+    name = options.name or options.result_name or _program_name(program, arguments[0]) or _cell_name(place)
+    return _plan(options, name, _program(program), arguments)
+
+
+def of_script(options: Options, body: str, place: Place) -> Plan:
+    """Plan a run of a cell's text as a script of the interpreter in ``--exec``."""
+    if not body.strip():
+        raise PlanError("the cell is empty: write the script under %%spawn. Nothing was started.")
+    name = options.name or options.result_name or _cell_name(place)
+    directory = private_run_dir(f"{name}-script")
+    script = directory / "script"
+    script.write_text(body, encoding="utf-8")
+    release_run_dir(directory)
+    arguments = dict.fromkeys(range(count_ranks(options.nproc)), (str(script),))
+    return _plan(options, name, _program(str(options.interpreter)), arguments)
+
+
+def _plan(
+    options: Options, name: str, entrypoint: Any, args: Mapping[int, Any], *, shared: bool = False, **more: Any
+) -> Plan:
+    nprocs = len(args)
+    named = options.result_name or "_"
+    hint = "" if options.result_name else "; --as NAME keeps them"
+    values = callable(entrypoint)
+    return make_plan(
+        name,
+        entrypoint,
+        () if shared else args,
+        options.envs(nprocs),
+        nprocs=nprocs,
+        logs=flat_logs(_run_dir(options.log_dir, name), options.redirects, options.tee, options.local_ranks_filter),
+        duplicate_stdout_filters=(*options.filters, *options.stdout_filters),
+        duplicate_stderr_filters=(*options.filters, *options.stderr_filters),
+        filter_all=bool(options.filters),
+        grace=options.grace,
+        timeout=options.timeout,
+        numa=_numa(options.numa_binding),
+        capture=True,
+        shown=True,
+        done_words=f"results in {named}; {named}[0] is rank 0's{hint}" if values else f"the result is in {named}",
+        **more,
+    )
+
+
+def count_ranks(wanted: int | str | None) -> int:
+    """Return the number of ranks for ``-n``: a number, ``gpu``, ``cpu`` or ``auto``. Imports no torch."""
+    if isinstance(wanted, int):
+        return wanted
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if wanted == "cpu":
+        return cores
+    gpus = _gpus()
+    if wanted == "gpu" and not gpus:
+        raise OptionError("-n gpu: no GPU was found; -n cpu starts one rank for each core")
+    return gpus or cores
+
+
+def _gpus() -> int:
+    """Count the GPUs that a rank would see."""
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        return int(torch.cuda.device_count())
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return len([part for part in visible.split(",") if part.strip() not in ("", "-1")])
+    smi = shutil.which("nvidia-smi")
+    if smi is None:
+        return 0
+    try:
+        listed = subprocess.run([smi, "-L"], capture_output=True, text=True, timeout=20, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return 0
+    return len(re.findall(r"^GPU \d+:", listed.stdout, re.MULTILINE))
+
+
+def _numa(mode: str | None) -> object | None:
+    if mode is None:
+        return None
+    from torch.numa.binding import AffinityMode, NumaOptions
+
+    return NumaOptions(affinity_mode=AffinityMode(mode))
+
+
+def _program(program: str) -> str:
+    return sys.executable if program in _PYTHONS else program
+
+
+def _run_dir(parent: str | None, name: str) -> Path | None:
+    """Make ``<parent>/<name>-<n>/`` with the first number that is free."""
+    if parent is None:
+        return None
+    base = Path(parent).expanduser()
+    if base.exists() and not base.is_dir():
+        raise OptionError(f"--log-dir {parent}: it is a file; name a directory")
+    base.mkdir(parents=True, exist_ok=True)
+    number = 1
+    while True:
+        try:
+            (base / f"{name}-{number}").mkdir()
+        except FileExistsError:
+            number += 1
+        else:
+            return base / f"{name}-{number}"
+
+
+def _cell_name(place: Place) -> str:
+    return f"cell{place.execution_count}" if place.execution_count is not None else "cell"
+
+
+def _program_name(program: str, arguments: Sequence[str]) -> str:
+    """Name a run after its program, or after the script or module that python runs."""
+    if program in _PYTHONS and arguments and not arguments[0].startswith("-"):
+        return Path(arguments[0]).stem
+    if program in _PYTHONS and arguments[:1] == ("-m",) and len(arguments) > 1:
+        return arguments[1].rpartition(".")[2]
+    return Path(program).stem
+
+
+def _leading_name(call: str) -> str:
+    found = re.match(r"\s*([\w.]+)\s*\(", call)
+    return found[1].rpartition(".")[2] if found else ""

@@ -1,0 +1,75 @@
+"""A plan that is run by a cell: shown while it runs, waited for, its result or its explanation left behind."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nbproc.contexts.base import PContext
+from nbproc.errors import NbprocError, PlanError
+from nbproc.launch import context_of
+from nbproc.notebook.options import Options
+from nbproc.notebook.shown import Showing, show
+from nbproc.plan import Plan
+from nbproc.states import RunState
+
+
+def run(shell: Any, plan: Plan, options: Options) -> None:
+    """Run a plan for a cell; blocks until its end, or with ``--detach`` until it has started.
+
+    Raises `SpawnError` with the whole explanation if a rank failed, KeyboardInterrupt if the run was stopped.
+    """
+    context = context_of(plan)
+    showing = Showing() if options.quiet else show(shell, context)
+    try:
+        context.start(begun=lambda _: showing.begin())
+        if options.detach:
+            keep(shell, context, options.result_name)
+            return
+        outcome = context.wait()
+    except KeyboardInterrupt:
+        raise _stopped(context) from None
+    finally:
+        if not options.detach:
+            showing.finish()
+    keep(shell, outcome, options.result_name)
+    state = context.snapshot().state
+    if state is RunState.SUCCEEDED:
+        showing.say(context.snapshot().headline)
+    elif state is RunState.STOPPED and not context.timed_out:
+        raise _stopped(context)
+    elif options.check:
+        raise context.error()
+
+
+def keep(shell: Any, value: object, name: str | None) -> None:
+    """Put a value into ``_`` (as if it had been the cell's value, without showing it) and into a variable."""
+    shell.displayhook.update_user_ns(value)
+    if name is not None:
+        shell.user_ns[name] = value
+
+
+def _stopped(context: PContext) -> KeyboardInterrupt:
+    """A Stop is told as a Stop: one line, without a traceback."""
+    snapshot = context.snapshot()
+    where = "; ".join(group.sentence for group in context.report().stopped)
+    return plainly(KeyboardInterrupt("; ".join(part for part in (snapshot.headline, where) if part)), label=False)
+
+
+def plainly(error: Any, *, label: bool = True) -> Any:
+    """Make IPython show this exception in one line, without the stack of our own calls. Returns it."""
+    text = f"{type(error).__name__}: {error}" if label else str(error)
+    error._render_traceback_ = text.splitlines
+    return error
+
+
+def in_cell(error: SyntaxError, shell: Any) -> Exception:
+    """Show a SyntaxError of the cell as IPython shows one of its own cells: the line, and no stack."""
+    shown = shell.SyntaxTB.structured_traceback(SyntaxError, error, [])
+    found = type("SyntaxError", (PlanError,), {})(str(error))
+    found._render_traceback_ = lambda: list(shown)
+    return found
+
+
+def is_plain(error: BaseException) -> bool:
+    """Return whether an exception is a message to the user, not a fault in somebody's code."""
+    return isinstance(error, NbprocError) and not hasattr(error, "_render_traceback_")
