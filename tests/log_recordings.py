@@ -130,7 +130,10 @@ def pip() -> str:
     out = "Collecting torch\n\x1b[?25l"
     for percent in range(0, 101, 10):
         out += f"\r\x1b[K     |{'█' * (percent // 5):20s}| {percent} MB 1.{percent} MB/s \x1b[33meta 0:00:{percent:02d}\x1b[0m"
-    return out + "\r\x1b[K     |████| 100 MB\x1b[?25h\r\n\x1b]0;pip\x07Installed \x1b]8;;http://x\x1b\\torch\x1b]8;;\x1b\\\r\n"
+    return (
+        out
+        + "\r\x1b[K     |████| 100 MB\x1b[?25h\r\n\x1b]0;pip\x07Installed \x1b]8;;http://x\x1b\\torch\x1b]8;;\x1b\\\r\n"
+    )
 
 
 @recording

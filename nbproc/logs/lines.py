@@ -362,6 +362,7 @@ class LineDiscipline:
         self._column = _END
 
     def _newline(self) -> None:
+        self._dirty.add(self._top + self._at)  # a blank line is one too
         self._at += 1
         if self._at == len(self._rows):
             self._rows.append("")
