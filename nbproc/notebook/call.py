@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 import linecache
-import marshal
 import os
 import sys
 from collections.abc import Mapping
@@ -22,15 +21,16 @@ __all__ = ["CellCall"]
 class CellCall:
     """A compiled cell. Call it in a rank: it runs in the rank's `__main__` and returns the last expression's value.
 
-    ``text`` is the whole cell as it stands in the notebook; line numbers of the code are lines of it. ``body`` and
-    ``value`` are code, as bytes that the same Python reads. ``missing`` says of names that could not be sent why.
+    ``text`` is the whole cell as it stands in the notebook; line numbers of the code are lines of it. ``value`` is the
+    last expression, None if the cell ends otherwise. ``missing`` says of names that could not be sent why. It is sent
+    by a `Packer`, which knows how to send code and takes note of its file.
     """
 
     filename: str
     text: str
     execution_count: int | None
-    body: bytes
-    value: bytes | None
+    body: CodeType
+    value: CodeType | None
     timed: bool = False
     missing: Mapping[str, str] = field(default_factory=dict)
 
@@ -54,7 +54,7 @@ class CellCall:
         return value
 
     def _run(self, variables: dict[str, Any]) -> Any:
-        codes: list[CodeType] = [marshal.loads(code) for code in (self.body, self.value) if code is not None]
+        codes = [self.body] if self.value is None else [self.body, self.value]
         if any(code.co_flags & inspect.CO_COROUTINE for code in codes):
             return self._run_async(codes, variables)
         value = None

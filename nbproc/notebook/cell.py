@@ -9,7 +9,6 @@ import __future__
 
 import ast
 import io
-import marshal
 import re
 import tokenize
 from collections.abc import Callable, Iterable, Mapping
@@ -110,8 +109,8 @@ def analyse(
         filename=filename,
         text=text,
         execution_count=execution_count,
-        body=marshal.dumps(body),
-        value=None if value is None else marshal.dumps(value),
+        body=body,
+        value=value,
         timed=timed,
     )
     return Cell(hard, soft, _notes(reads, (*hard, *soft), namespace), call)

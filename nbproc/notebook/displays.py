@@ -18,7 +18,7 @@ MAX_BYTES = 2_000_000
 """The most that one display may hold."""
 MAX_DISPLAYS = 50
 """The most displays of one rank at a time."""
-MAX_RECORDS = 5_000
+MAX_RECORDS = 20_000
 """The most lines of `display.jsonl`: a display that is updated for ever does not fill the disk."""
 UPDATE_PERIOD = 0.2
 """Seconds between two writes of one display that is updated."""
@@ -185,10 +185,11 @@ class Store:
         return kept
 
     def _record(self, record: dict[str, Any]) -> None:
-        if self._records > MAX_RECORDS:
+        if self._records >= MAX_RECORDS:
+            if self._records == MAX_RECORDS:
+                sys.stderr.write(f"[displays of this rank are not listed any more after {MAX_RECORDS:,} changes]\n")
+                self._records += 1
             return
-        if self._records == MAX_RECORDS:
-            record = {"n": None, "file": None, "files": {}, "mime": [], "text": "no more updates of displays are kept"}
         self._records += 1
         self.directory.mkdir(parents=True, exist_ok=True)
         line = json.dumps({**record, **_offsets()}, ensure_ascii=False, default=str).encode("utf-8", "replace") + b"\n"

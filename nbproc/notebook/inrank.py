@@ -117,16 +117,16 @@ def _adapt_ipython(ipython: Any) -> None:
         name: getattr(show, name)
         for name in ("display", "update_display", "clear_output", "publish_display_data", "DisplayHandle")
     }
-    theirs = {name: getattr(source, name) for name in ours if hasattr(source, name)}
-    theirs["get_ipython"], ours["get_ipython"] = ipython.get_ipython, _no_shell
+    instead = {id(getattr(source, name)): function for name, function in ours.items() if hasattr(source, name)}
+    instead[id(ipython.get_ipython)] = _no_shell
     for module in list(sys.modules.values()):
         attributes = getattr(module, "__dict__", {})
         if attributes is vars(show):
             continue
-        for name, original in theirs.items():
-            if attributes.get(name) is original:
+        for name, value in list(attributes.items()):
+            if id(value) in instead:  # under whatever name it was imported
                 with contextlib.suppress(Exception):
-                    setattr(module, name, ours[name])
+                    setattr(module, name, instead[id(value)])
 
 
 def _no_shell() -> None:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import linecache
-import os
-import pickle
+import socket
 import subprocess
 import sys
 import traceback
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +14,7 @@ from IPython.core.inputtransformer2 import TransformerManager
 
 from nbproc.errors import PlanError
 from nbproc.notebook.cell import Cell, analyse, first_line
+from nbproc.ranks.payload import Packer, receive, send, store
 
 FILE = "/nowhere/cell_5.py"
 
@@ -38,8 +37,17 @@ def main(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 
 def run(source: str, namespace: dict[str, Any] | None = None, **keywords: Any) -> Any:
+    """Send the cell as a run does, and call it."""
     made = cell(source, namespace, **keywords)
-    return pickle.loads(pickle.dumps(made.call))(made.roots(namespace or {}))
+    packer = Packer({} if namespace is None else namespace, {FILE: 5}.get)
+    linecache.cache[FILE] = (1, None, made.call.text.splitlines(keepends=True), FILE)
+    packed = packer.pack({"cell": made.call}, variables=made.roots(namespace or {}))
+    assert packed.sources[FILE].cell == 5
+    ours, theirs = socket.socketpair()
+    with ours, theirs, store([packed]) as shipment:
+        send(ours, shipment[0])
+        call = receive(theirs).load()["cell"]
+    return call()
 
 
 @pytest.mark.parametrize(
@@ -99,8 +107,9 @@ def test_a_hidden_variable_of_the_notebook_is_told(source: str, hidden: str) -> 
 
 
 def test_functions_of_the_notebook_see_what_the_cell_assigns(main: dict[str, Any]) -> None:
-    exec("def f(): return SCALE", main)
-    assert run("SCALE = 3\nf()", {"f": main["f"], "SCALE": 1}) == 3
+    notebook: dict[str, Any] = {"__name__": "__main__", "SCALE": 1}
+    exec("def f(): return SCALE", notebook)
+    assert run("SCALE = 3\nf()", notebook) == 3
 
 
 def test_an_unknown_name_is_the_usual_error_with_the_cells_line(main: dict[str, Any]) -> None:
@@ -227,11 +236,9 @@ def test_where_the_body_begins(text: str, body: str, line: int) -> None:
     assert first_line(text, body) == line
 
 
-def test_it_runs_in_a_process_that_knows_no_ipython(tmp_path: Path) -> None:
-    made = cell("import sys\n('IPython' in sys.modules, x, rank)", {"x": 3})
-    (tmp_path / "cell").write_bytes(pickle.dumps(made.call))
-    script = f"import pickle; print(pickle.load(open({str(tmp_path / 'cell')!r}, 'rb'))({{'x': 3}}))"
-    done = subprocess.run(
-        [sys.executable, "-c", script], env={**os.environ, "RANK": "1"}, capture_output=True, text=True, check=True
+def test_what_runs_in_a_rank_knows_no_ipython() -> None:
+    script = (
+        "import sys, nbproc.notebook.call, nbproc.notebook.inrank as i; i.install(); print('IPython' in sys.modules)"
     )
-    assert done.stdout == "(False, 3, 1)\n"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
