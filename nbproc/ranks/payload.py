@@ -215,7 +215,7 @@ def store(payloads: Sequence[Payload]) -> Shipment:
         parcels = dict(zip(distinct, lay_out(contents, "payload"), strict=True))
     except OSError as error:
         size = max(payload.size for payload in payloads)
-        raise PayloadError(f"{size / 1e9:.1f} GB for the ranks do not fit into memory: {error}") from error
+        raise PayloadError(f"{size / 1e6:,.1f} MB for the ranks do not fit into memory: {error}") from error
     return Shipment(tuple(parcels[id(payload)] for payload in payloads), tuple(distinct.values()))
 
 
@@ -250,7 +250,13 @@ class Arrival:
     def _objects(self) -> Iterator[tuple[str, Any]]:
         unpickler = pickle.Unpickler(self._opened.pickle, buffers=self._opened.buffers)
         for name in self._names:
-            yield name, unpickler.load()
+            try:
+                value = unpickler.load()
+            except Exception as error:
+                if hasattr(error, "add_note"):  # Python 3.11
+                    error.add_note(f"(raised while the rank unpacked `{name}`)")
+                raise
+            yield name, value
 
 
 def receive(sock: socket.socket) -> Arrival:

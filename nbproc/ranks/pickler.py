@@ -16,6 +16,7 @@ import os
 import pickle
 import sys
 import types
+import weakref
 from collections.abc import Callable, Mapping
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
@@ -55,6 +56,11 @@ def make_code(args: tuple[Any, ...], filename: str) -> types.CodeType:
     return types.CodeType(*args).replace(co_filename=filename)
 
 
+def make_exception(kind: type[BaseException], args: tuple[Any, ...]) -> BaseException:
+    """Return an exception without calling its constructor, which may want other arguments than it kept."""
+    return kind.__new__(kind, *args)
+
+
 def take_notebook_object(thing: Any, state: tuple[Any, Callable[..., Any], str, str]) -> None:
     """Finish a class or function of the notebook that arrived in a rank."""
     inner, set_state, key, name = state
@@ -90,6 +96,8 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle publish
             types.CodeType: self._reduce_code,
             types.FunctionType: self._reduce_definition,
             types.ModuleType: self._reduce_module,
+            weakref.WeakKeyDictionary: _reduce_weak,
+            weakref.WeakValueDictionary: _reduce_weak,
             io.TextIOWrapper: self._reduce_stream,
             type(sys.stdout): self._reduce_stream,
             type(sys.stderr): self._reduce_stream,
@@ -125,6 +133,8 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle publish
             return reduce(obj)
         if isinstance(obj, type):
             return self._reduce_definition(obj)
+        if isinstance(obj, BaseException):
+            return self._reduce_exception(obj)
         if self._tensor_class is not None and isinstance(obj, self._tensor_class):
             return self._reduce_subclass(obj)
         reduce = self._from_multiprocessing.get(kind)
@@ -156,6 +166,13 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle publish
         state = (state, set_state, identity.key_of(thing), thing.__name__ if known else "")
         return make, args, state, None, None, take_notebook_object
 
+    def _reduce_exception(self, error: BaseException) -> Reduced:
+        kind = type(error)
+        own = kind.__reduce__ is not BaseException.__reduce__ or kind.__reduce_ex__ is not object.__reduce_ex__
+        if own or not isinstance(kind.__init__, types.FunctionType) or _has_fields(kind):
+            return NotImplemented
+        return make_exception, (kind, error.args), vars(error) or None
+
     def _reduce_module(self, module: types.ModuleType) -> Reduced:
         self._modules.look_at(module.__name__)
         return NotImplemented
@@ -165,6 +182,16 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle publish
             if stream is getattr(sys, name):
                 return getattr, (sys, name.strip("_"))
         raise CannotSend("an open file")
+
+
+def _has_fields(kind: type[BaseException]) -> bool:
+    """Return whether a built-in exception above keeps more than ``args``, which its constructor has to set."""
+    built_in = (base for base in kind.__mro__ if base.__module__ == "builtins" and base is not BaseException)
+    return any(isinstance(one, types.MemberDescriptorType) for base in built_in for one in vars(base).values())
+
+
+def _reduce_weak(items: Any) -> Reduced:
+    return type(items), (dict(items),)
 
 
 def _locks() -> dict[type, Callable[[Any], Reduced]]:

@@ -69,6 +69,10 @@ _KINDS: dict[str, Kind] = {
     "IPython.core.interactiveshell.InteractiveShell": Kind("the notebook's shell", "Call get_ipython() in the rank."),
     "ipywidgets.widgets.widget.Widget": Kind("a widget", "It lives in the notebook: leave it out."),
     "torch.utils.data.dataloader._BaseDataLoaderIter": Kind("an iterator over a DataLoader", "Send the DataLoader."),
+    "torch.jit._script.ScriptModule": Kind(
+        "a scripted module", "Save it with torch.jit.save, and load it in the ranks."
+    ),
+    "tqdm.std.tqdm": Kind("a progress bar"),
     "torch.distributed.distributed_c10d.ProcessGroup": Kind("a process group", "Each rank makes its own."),
     "torch._C._distributed_c10d.ProcessGroup": Kind("a process group", "Each rank makes its own."),
     "torch._C._distributed_c10d.Store": Kind("a store", "Each rank makes its own."),

@@ -373,3 +373,40 @@ def test_a_run_inside_a_rank_returns_the_ranks_classes(rank: Rank, notebook: Not
     assert (
         type(rank.call(notebook["outer"], [path for path in sys.path if path.endswith("tests")])) is notebook["Point"]
     )
+
+
+def test_exceptions_whatever_their_constructor_wants(rank: Rank, notebook: Notebook) -> None:
+    notebook.run(
+        "class Odd(Exception):\n"
+        "    def __init__(self, code, *, path):\n"
+        "        super().__init__(f'{code} at {path}')\n"
+        "        self.code = code\n"
+        "def work():\n"
+        "    try:\n        raise Odd(5, path='x')\n"
+        "    except Odd as error:\n        return error, FileNotFoundError(2, 'no', 'f'), UnicodeDecodeError('a', b'b', 0, 1, 'c')\n"
+    )
+    odd, missing, decode = rank.call(notebook["work"])
+    assert type(odd) is notebook["Odd"]
+    assert (str(odd), odd.code) == ("5 at x", 5)
+    assert missing.filename == "f"
+    assert decode.reason == "c"
+
+
+def test_single_dispatch(rank: Rank, notebook: Notebook) -> None:
+    notebook.run(
+        "import functools\n"
+        "@functools.singledispatch\ndef show(x):\n    return 'thing'\n"
+        "@show.register\ndef _(x: int):\n    return 'number'\n"
+        "def use():\n    return show(1), show('x')\n"
+    )
+    assert rank.call(notebook["use"]) == ("number", "thing")
+
+
+def test_what_does_not_unpickle_in_a_rank_is_named(rank: Rank, notebook: Notebook) -> None:
+    notebook.run(
+        "def explode():\n    raise KeyError('gone')\nclass Bad:\n    def __reduce__(self):\n        return explode, ()\n"
+    )
+    with pytest.raises(
+        AssertionError, match=r"(?s)KeyError: 'gone'" + (r".*unpacked `bad`" if sys.version_info >= (3, 11) else "")
+    ):
+        rank.call(len, (), variables={"bad": notebook["Bad"]()})

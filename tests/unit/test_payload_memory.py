@@ -84,7 +84,7 @@ def test_not_enough_memory_is_a_payload_error(monkeypatch: pytest.MonkeyPatch) -
     packed = payload.Packer().pack({"x": b"x" * 1_000_000})
     before = len(os.listdir("/proc/self/fd"))
     monkeypatch.setattr(os, "pwrite", full)
-    with pytest.raises(PayloadError, match=r"0\.0 GB for the ranks do not fit .*No space left"):
+    with pytest.raises(PayloadError, match=r"1\.0 MB for the ranks do not fit .*No space left"):
         payload.store([packed])
     assert len(os.listdir("/proc/self/fd")) == before
 
