@@ -6,6 +6,7 @@ import contextlib
 import os
 import pickle
 from collections.abc import Callable, Mapping, Sequence
+from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
 from nbproc import surroundings
@@ -105,7 +106,7 @@ class Functions(Crew):
         self._cells = {
             name: source.cell for one in packed for name, source in one.sources.items() if source.cell is not None
         }
-        self.notes += _sent(packed[0])
+        self.notes += _sent(packed[0], plan.roots)
         return payload.store(packed)
 
     def start(self, rank: int) -> RankProcess:
@@ -173,9 +174,9 @@ class Functions(Crew):
         self._reader.finish()
 
 
-def _sent(packed: payload.Payload) -> tuple[str, ...]:
-    """Say what was sent: ``sent train, Net, SCALE (12 kB)``."""
-    names = [name for name in packed.names if name not in (worker.ENTRYPOINT, worker.ARGUMENTS)]
+def _sent(packed: payload.Payload, roots: Mapping[str, object]) -> tuple[str, ...]:
+    """Say what was sent: ``sent train, Net, SCALE (12 kB)``. What the ranks import themselves is not named."""
+    names = [name for name in packed.names if name in roots and not _imported(roots[name])]
     notes = []
     if names:
         shown = names if len(names) <= 8 else [*names[:7], f"{len(names) - 7} more"]
@@ -188,6 +189,11 @@ def _sent(packed: payload.Payload) -> tuple[str, ...]:
     for name, why in packed.dropped.items():
         notes.append(f"not sent: {name} ({why})")
     return tuple(notes)
+
+
+def _imported(value: object) -> bool:
+    home = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
+    return isinstance(value, ModuleType | type | FunctionType | BuiltinFunctionType) and home not in (None, "__main__")
 
 
 def _bytes(size: float) -> str:

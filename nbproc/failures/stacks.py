@@ -62,7 +62,7 @@ def where_of(stack: Trace | Iterable[Frame]) -> Where | None:
     own = [index for index, frame in enumerate(frames) if not frame.is_library]
     index = own[-1] if own else 0
     inner = [frame.function.rpartition(".")[2] for frame in frames[index + 1 :]]
-    return Where(frames[index], next((name for name in inner if name not in _WRAPPERS), ""))
+    return Where(frames[index], next((name for name in inner if name not in _WRAPPERS and name[:1] not in ("_", "<")), ""))
 
 
 def where_in_dump(text: str, cells: Mapping[str, int] | None = None) -> Where | None:
