@@ -82,7 +82,7 @@ def test_what_the_cell_reads_travels_and_only_that(main: dict[str, Any]) -> None
     namespace = {"a": 1, "b": 2, "big": bytearray(100), "len": max}
     made = cell("a + len([3, b])", namespace)
     assert made.roots(namespace) == {"a": 1, "b": 2, "len": max}
-    assert made.call(made.roots(namespace)) == 4
+    assert run("a + len([3, b])", namespace) == 4
 
 
 def test_builtins_and_the_shell_do_not_travel() -> None:
@@ -117,16 +117,6 @@ def test_an_unknown_name_is_the_usual_error_with_the_cells_line(main: dict[str, 
         run("x = 1\n\nx + nowhere")
     frame = traceback.extract_tb(caught.value.__traceback__)[-1]
     assert (frame.filename, frame.lineno, frame.line) == (FILE, 4, "x + nowhere")
-
-
-def test_a_name_that_could_not_be_sent_is_told_when_it_is_missed(main: dict[str, Any]) -> None:
-    made = cell("def f(): return guard\nf()", {"guard": 1})
-    assert made.soft == ("guard",)
-    left = made.without({"guard": "a lock cannot be sent"})
-    assert left.roots({"guard": 1}) == {}
-    with pytest.raises(NameError) as caught:
-        left.call()
-    assert caught.value.__notes__ == ["guard exists in the notebook, but was not sent: a lock cannot be sent"]
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import sys
+import textwrap
+from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from IPython.core.inputtransformer2 import TransformerManager
 
 from nbproc.notebook.names import reads
@@ -148,3 +153,113 @@ def test_groups_of_exceptions_are_handled_as_exceptions_are() -> None:
 
 def test_a_name_once_sure_stays_sure_after_code_that_is_never_reached() -> None:
     assert found("a = 1\nraise ValueError\na, b") == ("b", "")
+
+
+# ------------------------------------------------------------------------------------ never too little, for any cell
+
+
+class _Recorder(dict[str, Any]):
+    """Globals that note each name of the notebook that is looked up while the cell has not bound it."""
+
+    def __init__(self) -> None:
+        super().__init__(__builtins__=builtins.__dict__, __name__="cell")
+        self.read: set[str] = set()
+
+    def __missing__(self, name: str) -> object:
+        if name not in "abcde":
+            raise KeyError(name)
+        self.read.add(name)
+        return _Anything()
+
+
+class _Anything:
+    """A value that can be called, looped over and entered."""
+
+    def __call__(self, *_: object, **__: object) -> _Anything:
+        return self
+
+    def __iter__(self) -> Any:
+        return iter([1, _Anything()])
+
+    def __enter__(self) -> _Anything:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __getattr__(self, name: str) -> _Anything:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self
+
+
+NAMES = st.sampled_from("abcde")
+EXPRESSIONS = st.recursive(
+    NAMES | st.just("1"),
+    lambda inner: st.one_of(
+        st.builds("({} and {})".format, inner, inner),
+        st.builds("({} if {} else {})".format, inner, inner, inner),
+        st.builds("[{} for {} in ({}, 1)]".format, inner, NAMES, inner),
+        st.builds("(lambda {}: {})".format, NAMES, inner),
+        st.builds("({} := {})".format, NAMES, inner),
+        st.builds("callable({})".format, inner),
+    ),
+    max_leaves=5,
+)
+
+
+def block(body: str) -> str:
+    return textwrap.indent(body, "    ")
+
+
+STATEMENTS = st.recursive(
+    st.one_of(
+        st.builds("{} = {}".format, NAMES, EXPRESSIONS),
+        EXPRESSIONS,
+        st.builds("try: {}()\nexcept Exception: pass".format, NAMES),
+        st.builds("import os as {}".format, NAMES),
+    ),
+    lambda inner: st.one_of(
+        st.builds("{}\n{}".format, inner, inner),
+        st.builds(lambda t, a, b: f"if {t}:\n{block(a)}\nelse:\n{block(b)}", EXPRESSIONS, inner, inner),
+        st.builds(lambda n, a: f"for {n} in (1, 2):\n{block(a)}", NAMES, inner),
+        st.builds(lambda n, p, a: f"def {n}({p}=1):\n{block(a)}", NAMES, NAMES, inner),
+        st.builds(lambda n, a: f"class {n}:\n{block(a)}", NAMES, inner),
+        st.builds(
+            lambda a, b, c, n: (
+                f"try:\n{block(a)}\nexcept Exception as {n}:\n{block(b)}\nelse:\n    pass\nfinally:\n{block(c)}"
+            ),
+            inner,
+            inner,
+            inner,
+            NAMES,
+        ),
+        st.builds(lambda e, n, a: f"with a_manager({e}) as {n}:\n{block(a)}", EXPRESSIONS, NAMES, inner),
+    ),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(STATEMENTS)
+def test_what_a_cell_looks_up_was_named(source: str) -> None:
+    try:
+        code = compile(source, "<cell>", "exec", dont_inherit=True)
+    except SyntaxError:
+        return  # such as a walrus where a comprehension's own name stands
+    variables = _Recorder()
+    variables["a_manager"] = lambda _: _Anything()
+    try:
+        exec(code, variables)
+    except Exception:
+        pass  # it ended early; what it read until then counts
+    result = reads(ast.parse(source), source)
+    assert variables.read <= result.hard | result.soft
+
+
+def test_the_recorder_sees_what_is_looked_up() -> None:
+    variables = _Recorder()
+    exec("a\ndef f(): return b\nf()\nc = 1\nc", variables)
+    assert variables.read == {"a", "b"}
