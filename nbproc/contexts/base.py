@@ -148,14 +148,15 @@ class PContext(ABC):
             }
             self.layout, envs = lay_out(plan, wanted, capture=around.captures or plan.capture)
             undo.callback(release_run_dir, self.layout.files.root)
+            reader = Reader(self, around, self._tell)
+            crew = self._crew(self.layout, envs, reader)
             if (
                 plan.nprocs > 1
                 and "OMP_NUM_THREADS" not in base
                 and not any("OMP_NUM_THREADS" in r.env for r in plan.ranks)
             ):
-                self.notes += ("OMP_NUM_THREADS=1 (unset; change it with envs or --env)",)
-            reader = Reader(self, around, self._tell)
-            crew = self._crew(self.layout, envs, reader)
+                where = "--env" if plan.shown else "envs"
+                self.notes += (f"OMP_NUM_THREADS=1 (unset; change with {where})",)
             warden.current().ensure()
             warden.current().mark(mark)
             if trouble := warden.current().trouble:
