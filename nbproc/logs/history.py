@@ -6,6 +6,8 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 
 from nbproc.logs.lines import LineDiscipline, LineEvent, Stream, Update, plain
@@ -13,6 +15,7 @@ from nbproc.logs.lines import LineDiscipline, LineEvent, Stream, Update, plain
 __all__ = ["History", "page"]
 
 _BLOCK = 1 << 20
+_SOURCE, _KEY, _TEXT = itemgetter(0, 1), itemgetter(1, 2), itemgetter(3)
 
 
 class History:
@@ -29,9 +32,9 @@ class History:
     def __call__(self, events: Sequence[LineEvent]) -> None:
         """Take events; those of ranks that do not exist are left out."""
         with self._lock:
-            for event in events:
-                if 0 <= event.rank < len(self._ranks):
-                    self._ranks[event.rank].add(event)
+            for (rank, _), group in groupby(events, _SOURCE):
+                if 0 <= rank < len(self._ranks):
+                    self._ranks[rank].add(list(group))
 
     def rows(self, rank: int) -> tuple[LineEvent, ...]:
         """Return the lines that are held of ``rank``, in order of arrival."""
@@ -62,7 +65,35 @@ class _RankHistory:
         self._size = 0
         self._last: LineEvent | None = None
 
-    def add(self, event: LineEvent) -> None:
+    def add(self, events: list[LineEvent]) -> None:
+        """Take events of one stream."""
+        stream = events[0].stream
+        if events[0].number < self.seen.get(stream, 0):  # the line that was being written at the last look
+            self._put(events[0])
+            events = events[1:]
+        if len(events) > 16 and self._new_in_a_row(events):
+            # New lines in a row, as nearly always when there are many: those that cannot stay are only counted.
+            self.seen[stream] = events[-1].number + 1
+            events = events[-self._lines :]
+            before = len(self.held)
+            self.held.update(zip(map(_KEY, events), events, strict=True))
+            self.counts[stream] = self.counts.get(stream, 0) + len(self.held) - before
+            self._size += sum(map(len, map(_TEXT, events)))
+            if stream is not Stream.DISPLAY:
+                self._last = next((event for event in reversed(events) if not _blank(event.text)), self._last)
+        else:
+            for event in events:
+                self._put(event)
+        while len(self.held) > self._lines or (self._size > self._limit and len(self.held) > 1):
+            (old, _), dropped = self.held.popitem(last=False)
+            self._size -= len(dropped.text)
+            self.counts[old] -= 1
+
+    def _new_in_a_row(self, events: list[LineEvent]) -> bool:
+        first, last = events[0], events[-1]
+        return first.number >= self.seen.get(first.stream, 0) and last.number - first.number == len(events) - 1
+
+    def _put(self, event: LineEvent) -> None:
         stream, number = key = event[1:3]
         known = self.held.get(key)
         if known is not None:
@@ -72,13 +103,9 @@ class _RankHistory:
         else:
             self._size += len(event.text)
             self.counts[stream] = self.counts.get(stream, 0) + 1
-            self.seen[stream] = max(number + 1, self.seen.get(stream, 0))
+            self.seen[stream] = number + 1
         self.held[key] = event
         self._note_last(event)
-        while len(self.held) > self._lines or (self._size > self._limit and len(self.held) > 1):
-            (old, _), dropped = self.held.popitem(last=False)
-            self._size -= len(dropped.text)
-            self.counts[old] -= 1
 
     def _note_last(self, event: LineEvent) -> None:
         if event.stream is Stream.DISPLAY:

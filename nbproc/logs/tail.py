@@ -36,6 +36,8 @@ _SETTLE = 12
 """Looks without news after which a redrawn region is held to be complete."""
 _FEW = 64
 """Up to so many files, each is looked at each time; of more, the quiet ones every third time."""
+_PIECE = 1 << 17
+"""Bytes read at once: their lines still are in the processor's cache when the events are made."""
 _AHEAD = 16 << 20
 """Bytes that a file may be ahead of a reader whose sinks are views only."""
 _KEEP = 2 << 20
@@ -163,7 +165,11 @@ class Tail:
 
     def _look(self, look: int, *, ended: bool, everything: bool = False) -> bool:
         """Read what is new, within the budget; return whether there is more to read."""
-        due = [rank for index, rank in enumerate(self._ranks) if ended or everything or rank.due(look + index, self._stride)]
+        due = [
+            rank
+            for index, rank in enumerate(self._ranks)
+            if ended or everything or rank.due(look + index, self._stride)
+        ]
         left, more = self._budget, False
         for position in range(len(due)):
             rank = due[(position + look) % len(due)]  # with another first each time, so that none starves
@@ -280,11 +286,12 @@ class _Rank:
             if lines:
                 words = f"[nbproc: {lines:,} lines ({size:,} bytes) are left out here; they are in {file.path.name}]"
                 self._say(text, text.discipline.skip(lines, words))
-        data = file.read(limit)
-        if data:
+        used = 0
+        while used < limit and (data := file.read(min(limit - used, _PIECE))):
             self._say(text, text.discipline.feed(data))
             text.quiet = 0
-        return len(data)
+            used += len(data)
+        return used
 
     def _rest_a_while(self, used: int) -> None:
         self._quiet = 0 if used or self._waiting else self._quiet + 1
@@ -312,8 +319,11 @@ class _Rank:
                 _log.warning("rank %d: %s holds a line that is no JSON object", self._rank, self._display.path)
 
     def _say(self, text: _Text, updates: list[Update]) -> None:
+        batch, key = self._batch, (self._rank, text.source.stream)
+        if updates and batch and batch[-1][:3] == (*key, updates[0].number):
+            batch.pop()  # the line at the seam of two pieces, or a bar: only its latest text counts
         rank, stream, now, new = self._rank, text.source.stream, time.time(), tuple.__new__
-        self._batch += [new(LineEvent, (rank, stream, n, words, ended, now)) for n, words, ended in updates]
+        batch += [new(LineEvent, (rank, stream, n, words, ended, now)) for n, words, ended in updates]
 
     def close(self) -> None:
         for text in self._texts:

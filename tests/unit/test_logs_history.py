@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from pathlib import Path
+
+import pytest
 
 from nbproc.logs.history import History, page
 from nbproc.logs.lines import LineEvent, Stream
@@ -67,6 +70,26 @@ def test_the_last_line_is_the_one_that_changed_last_and_is_not_blank() -> None:
     assert history.last(0) == line(0, "a")
     history([line(0, "A")])
     assert history.last(0) == line(0, "A")
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_many_lines_at_once_are_as_many_lines_one_by_one(seed: int) -> None:
+    rng = random.Random(seed)
+    at_once, singly = History(2, lines=100, bytes=3000), History(2, lines=100, bytes=3000)
+    numbers = {(rank, stream): 0 for rank in range(2) for stream in Stream}
+    for _ in range(20):
+        batch = []
+        for key in rng.sample(list(numbers), 3):
+            start = max(numbers[key] - rng.choice([0, 0, 1, 5]), 0)
+            numbers[key] = max(start + rng.choice([1, 3, 40, 250]), numbers[key])
+            texts = [rng.choice(["", "x", "y" * 60]) for _ in range(start, numbers[key])]
+            batch += [line(start + n, text, rank=key[0], stream=key[1]) for n, text in enumerate(texts)]
+        at_once(batch)
+        for event in batch:
+            singly([event])
+        for rank in range(2):
+            assert at_once.rows(rank)[-20:] == singly.rows(rank)[-20:]
+            assert at_once.last(rank) == singly.last(rank)
 
 
 def test_it_may_be_read_while_it_is_written() -> None:
