@@ -127,7 +127,7 @@ def make_plan(
         for rank in range(n)
     )
     for rank in log_line_prefixes or ():
-        if not isinstance(rank, int) or rank not in range(n):
+        if rank not in range(n):
             raise PlanError(f"log_line_prefixes names rank {rank!r}, but the ranks are 0 to {n - 1}")
     method = start_method or DEFAULT_START_METHOD
     if method not in START_METHODS:
@@ -222,18 +222,14 @@ def _by_rank(what: str, given: Mapping[int, object], n: int | None, missing: obj
     """Check that the keys are exactly 0..n-1 and return them in rank order."""
     expected = set(range(len(given) if n is None else n))
     keys = set(given)
-    if not given and n is None:
-        raise PlanError(f"{what} is empty: there is no rank to start")
     if keys != expected:
         parts = []
         if lacking := sorted(expected - keys):
             parts.append(f"{_list(lacking)} missing")
         if extra := sorted(keys - expected, key=repr):
             parts.append(f"{_list(extra)} not expected")
-        raise PlanError(
-            f"{what} must have exactly the keys 0 to {len(expected) - 1}, one for each rank: {'; '.join(parts)}. "
-            "Nothing was started."
-        )
+        wanted = f"exactly the keys 0 to {len(expected) - 1}, one for each rank" if expected else "no key"
+        raise PlanError(f"{what} must have {wanted}: {'; '.join(parts)}. Nothing was started.")
     return {rank: given[rank] for rank in range(len(expected))}
 
 
@@ -278,7 +274,7 @@ def _mask(what: str, mask: object) -> Std | Mapping[int, Std]:
             return Std.from_str(mask)
         if isinstance(mask, Mapping):
             return {int(rank): Std(int(value)) for rank, value in mask.items()}
-        return Std(int(mask))  # type: ignore[call-overload,no-any-return]  # anything that is a number, torch's Std too
+        return Std(int(mask))  # type: ignore[call-overload]  # anything that is a number, torch's Std too
     except (TypeError, ValueError) as error:
         raise OptionError(f"{what} must be a Std or a map of ranks to Std, not {mask!r}") from error
 

@@ -1,0 +1,1 @@
+"""A run that has been started: its context, the thread that owns its processes, what it leaves."""

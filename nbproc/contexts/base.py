@@ -23,11 +23,14 @@ from types import TracebackType
 from typing import Any
 
 from nbproc import explain, surroundings
-from nbproc.contexts.ladder import Ladder
+from nbproc.contexts.board import Board, Stage
+from nbproc.contexts.crew import Crew
+from nbproc.contexts.ladder import GRACE, Ladder
 from nbproc.contexts.layout import Layout, lay_out
+from nbproc.contexts.rank import Rank
 from nbproc.contexts.reader import Reader
 from nbproc.contexts.results import ReturnValues, RunProcsResult
-from nbproc.contexts.supervisor import Crew, Supervisor
+from nbproc.contexts.supervisor import Supervisor
 from nbproc.errors import LaunchError, SpawnError, StateError
 from nbproc.failures import ProcessFailure
 from nbproc.logs.history import History
@@ -35,7 +38,7 @@ from nbproc.logs.lines import LineEvent, Stream
 from nbproc.logs.specs import RunFiles, release_run_dir
 from nbproc.plan import Plan, environment, make_plan, new_run_id
 from nbproc.ranks import warden
-from nbproc.states import RankSnapshot, RunState, Snapshot
+from nbproc.states import RunState, Snapshot
 
 _log = logging.getLogger(__name__)
 Event = Sequence[LineEvent] | Snapshot
@@ -93,6 +96,8 @@ class PContext(ABC):
         self.nprocs = plan.nprocs
         self.layout: Layout | None = None
         self.notes: tuple[str, ...] = plan.notes
+        self._ranks = [Rank(rank.rank) for rank in plan.ranks]
+        self._board = Board(plan.name, self._ranks, self._tell, lambda: (self.run_dir, self.notes))
         self._supervisor: Supervisor | None = None
         self._reader: Reader | None = None
         self._result: RunProcsResult | None = None
@@ -119,80 +124,76 @@ class PContext(ABC):
             if self._start_asked:
                 raise StateError(f"{self.name} was started before; make a new context to run it again")
             self._start_asked = True
-        supervisor = self._prepare()
+        undo = contextlib.ExitStack()
         try:
+            supervisor = self._prepare(undo)
             supervisor.start()
             if begun is not None:
                 begun(self)
             else:
                 surroundings.current().started(self)
-            self._await(supervisor, "answered", None)
+            self._await(Stage.ANSWERED, None)
         except BaseException:
-            self._interrupted()
+            if self._supervisor is None:
+                undo.close()
+            elif not self._supervisor.abandon():
+                self._interrupted()
             raise
         if supervisor.launch_error:
-            self._await(supervisor, "closed", None)
+            self._closed()
             raise LaunchError(f"{supervisor.launch_error}; the ranks that were started are gone")
 
-    def _prepare(self) -> Supervisor:
+    def _prepare(self, undo: contextlib.ExitStack) -> Supervisor:
+        """Make everything that the run needs. ``undo`` lets go of it, and is the supervisor's once there is one."""
         plan = self.plan
         around = surroundings.current()
         run_id = new_run_id()
         mark = "/".join(part for part in (os.environ.get(warden.MARK_VARIABLE, ""), run_id) if part)
-        with contextlib.ExitStack() as undo:
-            port = undo.enter_context(_hold_port())
-            base = dict(os.environ)
-            wanted = {
-                rank.rank: environment(base, rank, plan.nprocs, port.getsockname()[1], run_id, mark)
-                for rank in plan.ranks
-            }
-            self.layout, envs = lay_out(plan, wanted, capture=around.captures or plan.capture)
-            undo.callback(release_run_dir, self.layout.files.root)
-            reader = Reader(self, around, self._tell)
-            crew = self._crew(self.layout, envs, reader)
-            if (
-                plan.nprocs > 1
-                and "OMP_NUM_THREADS" not in base
-                and not any("OMP_NUM_THREADS" in r.env for r in plan.ranks)
-            ):
-                where = "--env" if plan.shown else "envs"
-                self.notes += (f"OMP_NUM_THREADS=1 (unset; change with {where})",)
-            warden.current().ensure()
-            warden.current().mark(mark)
-            if trouble := warden.current().trouble:
-                self.notes += (trouble,)
-                _log.warning("%s", trouble)
-            supervisor = Supervisor(
-                self.name,
-                plan.nprocs,
-                crew,
-                mark=mark,
-                grace=plan.grace,
-                timeout=plan.timeout,
-                listener=self._tell,
-                facts=lambda: {"run_dir": self.run_dir, "notes": self.notes},
-                done_words=plan.done_words,
-                on_close=undo.pop_all().close,
-            )
-        self._reader = reader
-        self._supervisor = supervisor
+        port = undo.enter_context(_hold_port())
+        base = dict(os.environ)
+        wanted = {
+            rank.rank: environment(base, rank, plan.nprocs, port.getsockname()[1], run_id, mark) for rank in plan.ranks
+        }
+        self.layout, envs = lay_out(plan, wanted, capture=around.captures or plan.capture)
+        undo.callback(release_run_dir, self.layout.files.root)
+        if plan.nprocs > 1 and not any("OMP_NUM_THREADS" in {**base, **rank.env} for rank in plan.ranks):
+            self.notes += ("OMP_NUM_THREADS=1 (unset; change it with envs or --env)",)
+        reader = self._reader = Reader(self, around, self._tell)
+        crew = self._crew(self.layout, envs, reader)
+        undo.callback(crew.close)
+        warden.current().ensure()
+        warden.current().mark(mark)
+        if trouble := warden.current().trouble:
+            self.notes += (trouble,)
+            _log.warning("%s", trouble)
         reader.start()
         _running.add(self)
         _register_at_exit()
-        return supervisor
+        self._supervisor = Supervisor(
+            self.name,
+            self._board,
+            self._ranks,
+            crew,
+            mark=mark,
+            grace=plan.grace,
+            timeout=plan.timeout,
+            done_words=plan.done_words,
+            on_close=undo.close,
+        )
+        return self._supervisor
 
     # ---------------------------------------------------------------- waiting
 
-    def wait(self, timeout: float = -1, period: float = 1) -> RunProcsResult | None:
+    def wait(self, timeout: float | None = -1, period: float = 1) -> RunProcsResult | None:
         """Wait until all ranks have succeeded or any has failed; the others are stopped then.
 
         ``timeout`` is in seconds: 0 looks once, a negative one waits for ever. ``period`` is torch's and has no
         effect: the end is noticed when it happens. Returns None while ranks run. An Interrupt stops the run as `stop`
         does, and KeyboardInterrupt is raised when its processes are gone; a second one kills at once.
         """
-        supervisor = self._started()
+        self._started()
         try:
-            done = self._await(supervisor, "finished", None if timeout is None or timeout < 0 else timeout)
+            done = self._await(Stage.FINISHED, None if timeout is None or timeout < 0 else timeout)
         except BaseException:
             self._interrupted()
             raise
@@ -220,32 +221,35 @@ class PContext(ABC):
         report = self.report()
         return SpawnError(explain.text(report), self.failures, self._outcome(), explain.text(report, color=True))
 
-    def _await(self, supervisor: Supervisor, stage: str, timeout: float | None) -> bool:
-        around = surroundings.current()
-        pump = around.pump_period
+    def _await(self, stage: Stage, timeout: float | None) -> bool:
+        pump = surroundings.current().pump_period
         if pump is None or threading.current_thread() is not threading.main_thread():
-            return supervisor.wait_for(stage, timeout)
+            return self._board.wait_for(stage, timeout)
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             left = pump if deadline is None else min(pump, deadline - time.monotonic())
-            if supervisor.wait_for(stage, max(0.0, left)):
+            if self._board.wait_for(stage, max(0.0, left)):
                 return True
             if deadline is not None and time.monotonic() >= deadline:
                 return False
-            around.pump()
+            surroundings.current().pump()
 
     def _interrupted(self) -> None:
         """Stop the run and wait until it is gone; a further Interrupt kills at once."""
-        supervisor = self._supervisor
-        if supervisor is None:
+        if self._supervisor is None:
             return
         self.stop()
         while True:
             try:
-                supervisor.wait_for("closed", None)
+                self._closed()
                 return
             except KeyboardInterrupt:
                 self.kill()
+
+    def _closed(self, timeout: float | None = None) -> None:
+        """Wait until no process, thread or descriptor of the run is left."""
+        if self._supervisor is not None and self._board.wait_for(Stage.CLOSED, timeout):
+            self._supervisor.join()
 
     # ---------------------------------------------------------------- stopping
 
@@ -270,7 +274,7 @@ class PContext(ABC):
             return
         signum = int(signal.SIGTERM if death_sig is None else death_sig)
         self._supervisor.ask_stop(lambda now: Ladder.close(now, signum, timeout), "closed")
-        self._supervisor.wait_for("closed", None)
+        self._closed()
 
     def __enter__(self) -> PContext:
         if not self._start_asked:
@@ -279,26 +283,42 @@ class PContext(ABC):
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.stop()
-        if self._supervisor is not None:
-            self._supervisor.wait_for("closed", None)
+        self._closed()
 
     # ---------------------------------------------------------------- looking
 
     def pids(self) -> dict[int, int]:
-        """Return rank -> process id, for the ranks that were started."""
+        """Return rank -> process id, for the ranks that were started.
+
+        When the result is known this waits until the processes are gone (milliseconds), so that nobody finds them.
+        """
+        if self._board.stage is Stage.FINISHED:
+            self._closed(GRACE)
         return {rank.rank: rank.pid for rank in self.snapshot().ranks if rank.pid is not None}
 
     def snapshot(self) -> Snapshot:
         """Return the state of the run and of each rank at this moment, as a value. Never blocks."""
-        if self._supervisor is not None:
-            return self._supervisor.snapshot()
-        ranks = tuple(RankSnapshot(rank) for rank in range(self.nprocs))
-        return Snapshot(self.name, RunState.CREATED, ranks, run_dir=self.run_dir, notes=self.notes)
+        return self._board.snapshot
 
     @property
     def run_dir(self) -> Path | None:
         """Where the run's files are: ``log_dir`` if one was given; None before the start."""
         return self.layout.run_dir if self.layout else None
+
+    @property
+    def stdouts(self) -> dict[int, str]:
+        """The path of each rank's stdout, "" if it is the console's; empty before the start."""
+        return self.layout.reported(Stream.OUT) if self.layout else {}
+
+    @property
+    def stderrs(self) -> dict[int, str]:
+        """The path of each rank's stderr, "" if it is the console's; empty before the start."""
+        return self.layout.reported(Stream.ERR) if self.layout else {}
+
+    @property
+    def error_files(self) -> dict[int, str]:
+        """Where each rank that fails writes why; empty before the start."""
+        return {rank: str(path) for rank, path in self.layout.error_files.items()} if self.layout else {}
 
     @property
     def files(self) -> RunFiles | None:
@@ -313,7 +333,7 @@ class PContext(ABC):
     @property
     def failures(self) -> dict[int, ProcessFailure]:
         """The failures known so far, by rank."""
-        return dict(sorted(self._supervisor.failures.items())) if self._supervisor else {}
+        return dict(sorted(self._board.failures.items()))
 
     @property
     def partial_values(self) -> ReturnValues:
@@ -351,10 +371,9 @@ class PContext(ABC):
 
     # ---------------------------------------------------------------- inside
 
-    def _started(self) -> Supervisor:
+    def _started(self) -> None:
         if self._supervisor is None:
             raise StateError(f"{self.name} was not started; call start() first")
-        return self._supervisor
 
     def _tell(self, event: Event) -> None:
         for listener in self._listeners:
@@ -364,16 +383,14 @@ class PContext(ABC):
                 _log.exception("a listener of %s failed", self.name)
 
     def _outcome(self) -> RunProcsResult:
-        assert self._supervisor is not None
-        assert self.layout is not None
         with self._lock:
             if self._result is None:
-                succeeded = self._supervisor.snapshot().state is RunState.SUCCEEDED
+                succeeded = self._board.state is RunState.SUCCEEDED
                 self._result = RunProcsResult(
                     return_values=self._values() if succeeded else {},
                     failures=self.failures,
-                    stdouts=self.layout.reported(Stream.OUT),
-                    stderrs=self.layout.reported(Stream.ERR),
+                    stdouts=self.stdouts,
+                    stderrs=self.stderrs,
                 )
             return self._result
 
@@ -405,15 +422,12 @@ def _end_runs(owner: int) -> None:
         return
     wait = surroundings.current().waits_at_exit()
     for context in list(_running):
-        supervisor = context._supervisor
-        if supervisor is None:
-            continue
         try:
             if wait and not context.plan.daemon and not context.plan.executable:
                 context.wait()
             else:
                 context.kill()
-            supervisor.wait_for("closed", 15)
+            context._closed(15)
         except KeyboardInterrupt:
             context.kill()
-            supervisor.wait_for("closed", 15)
+            context._closed(15)

@@ -13,6 +13,8 @@ TERM_GRACE = 2.0
 """Seconds between SIGTERM and SIGKILL."""
 SETTLE = 0.1
 """Seconds after a failure in which other ranks may fail by themselves, before they are asked to stop."""
+LAST_WORDS = 0.05
+"""Seconds in which a rank that is to be killed at once may still write where it is."""
 
 
 @dataclass(frozen=True)
@@ -45,15 +47,18 @@ class Ladder:
     @staticmethod
     def kill(now: float) -> Ladder:
         """No patience left."""
-        return Ladder(signal.SIGKILL, now, now, now)
+        at = now + LAST_WORDS
+        return Ladder(signal.SIGKILL, at, at, at)
 
     def sooner(self, other: Ladder) -> Ladder:
         """Return the ladder that ends sooner; a second Stop does not give more time."""
         return other if other.kill_at < self.kill_at else self
 
     def due(self, now: float) -> list[int]:
-        """Return the signals whose time has come, in order."""
-        steps = ((self.first, self.first_at), (signal.SIGTERM, self.term_at), (signal.SIGKILL, self.kill_at))
+        """Return the signals whose time has come, in order; of SIGKILL and others, SIGKILL alone."""
+        if self.kill_at <= now:
+            return [int(signal.SIGKILL)]
+        steps = ((self.first, self.first_at), (signal.SIGTERM, self.term_at))
         return [int(signum) for signum, at in steps if at <= now]
 
     def next_due(self, now: float) -> float | None:

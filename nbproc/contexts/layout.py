@@ -37,10 +37,6 @@ class Layout:
         paths = self.dest.stdouts if stream is Stream.OUT else self.dest.stderrs
         return {rank: "" if path == os.devnull else path for rank, path in paths.items()}
 
-    def dest_tees(self, rank: int, stream: Stream) -> bool:
-        """Return whether this stream was teed."""
-        return (rank, stream) in self.teed
-
     def log_file(self, rank: int, stream: Stream) -> Path | None:
         """Return the file that a stream goes to, None if it goes to none."""
         path = self.paths.get((rank, stream))

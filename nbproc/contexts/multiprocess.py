@@ -11,15 +11,16 @@ from typing import Any
 
 from nbproc import surroundings
 from nbproc.contexts.base import PContext
+from nbproc.contexts.crew import Crew
 from nbproc.contexts.layout import Layout
 from nbproc.contexts.reader import Reader
-from nbproc.contexts.supervisor import Crew
 from nbproc.errors import ArgumentError
-from nbproc.failures import ProcessFailure, failure_of, where_of
+from nbproc.failures import ProcessFailure, failure_of, where_in_dump, where_of
 from nbproc.failures.errorfile import read_data, read_trace
+from nbproc.failures.stacks import read_tail
 from nbproc.logs.lines import Stream
 from nbproc.plan import Plan, make_plan
-from nbproc.ranks import parcel, payload, process, results, wire, worker
+from nbproc.ranks import parcel, payload, process, results, standby, wire, worker
 from nbproc.ranks.job import Job, Settings
 from nbproc.ranks.process import RankProcess
 
@@ -106,10 +107,11 @@ class Functions(Crew):
         self._cells = {
             name: source.cell for one in packed for name, source in one.sources.items() if source.cell is not None
         }
-        self.notes += _sent(packed[0], plan.roots)
+        self.notes += _sent(packed[0], plan.roots) if packed else ()
         return payload.store(packed)
 
     def start(self, rank: int) -> RankProcess:
+        """Ask for the process of a rank."""
         method = self._plan.start_method
         if method == "spawn":
             made = process.spawned(self._envs[rank])
@@ -119,11 +121,12 @@ class Functions(Crew):
             close = [one.job.fileno() for one in self._open if one.job is not None and one.job.fileno() >= 0]
             made = process.forked(lambda sock: worker.run(sock, inherited=inherited), close)  # type: ignore[arg-type]
         else:
-            made = process.Forked()
+            made = standby.take()
         self._open.append(made)
         return made
 
     def hand_over(self, rank: int, process: RankProcess) -> None:
+        """Send the rank its job."""
         assert process.job is not None
         paths = {stream: self._layout.paths[rank, stream] for stream in (Stream.OUT, Stream.ERR)}
         files = self._layout.files
@@ -147,31 +150,45 @@ class Functions(Crew):
             parcel.send(process.job, self._shipment[rank])
 
     def result(self, rank: int, process: RankProcess) -> Callable[[], Any]:
+        """Receive what a rank returned."""
         assert process.job is not None
         return results.receive_result(process.job, rank).value
 
     def failure(self, rank: int, pid: int | None, exitcode: int | None, **more: Any) -> ProcessFailure:
+        """Say why a rank ended badly."""
         stderr = self._layout.log_file(rank, Stream.ERR)
         return failure_of(rank, pid, exitcode, self._layout.error_files[rank], stderr, cells=self._cells, **more)
 
-    def where(self, rank: int) -> str:
+    def where(self, rank: int, told: bool) -> str:
+        """Say where a rank was when it was stopped."""
         error_file = self._layout.error_files[rank]
-        data = read_data(error_file)
+        data = read_data(error_file) if told else None
         trace = read_trace(data) if data else None
         with contextlib.suppress(OSError):
             os.unlink(error_file)  # a rank that was stopped has not failed
         where = where_of(trace) if trace else None
+        if where is None:
+            where = where_in_dump(read_tail(self._layout.files.stack(rank)), self._cells)
         return where.stopped if where else ""
 
+    def sample(self, process: RankProcess) -> None:
+        """Make a rank write where it is."""
+        if worker.SAMPLE_SIGNAL is not None:
+            process.signal(worker.SAMPLE_SIGNAL)
+
     def catch_up(self) -> None:
+        """Return when what was written so far was read."""
         self._reader.catch_up()
 
     def close(self) -> None:
+        """Let go of everything that the run held."""
         if self._shipment is not None:
             self._shipment.close()
             self._shipment = None
         self._open.clear()
         self._reader.finish()
+        if self._plan.start_method == "forkserver":
+            standby.fill(self._plan.nprocs)
 
 
 def _sent(packed: payload.Payload, roots: Mapping[str, object]) -> tuple[str, ...]:

@@ -10,9 +10,9 @@ from typing import Any
 
 from nbproc import surroundings
 from nbproc.contexts.base import PContext
+from nbproc.contexts.crew import Crew
 from nbproc.contexts.layout import Layout
 from nbproc.contexts.reader import Reader
-from nbproc.contexts.supervisor import Crew
 from nbproc.errors import ArgumentError, ExecutableError
 from nbproc.failures import ProcessFailure, failure_of
 from nbproc.logs.lines import Stream
@@ -74,6 +74,7 @@ class Executables(Crew):
         self._programs = {rank: _find(str(plan.entrypoint), env) for rank, env in envs.items()}
 
     def start(self, rank: int) -> RankProcess:
+        """Ask for the process of a rank."""
         command = [self._programs[rank], *map(str, self._plan.ranks[rank].args)]
         streams: dict[Stream, int | None] = {}
         try:
@@ -96,20 +97,25 @@ class Executables(Crew):
         """Do nothing: it has its job from the start."""
 
     def result(self, rank: int, process: RankProcess) -> Callable[[], Any]:
+        """Receive what a rank returned."""
         return lambda: None
 
     def failure(self, rank: int, pid: int | None, exitcode: int | None, **more: Any) -> ProcessFailure:
+        """Say why a rank ended badly."""
         stderr = self._layout.log_file(rank, Stream.ERR)
         error_file = self._layout.error_files[rank]
         return failure_of(rank, pid, exitcode, error_file, stderr, is_function=False, **more)
 
-    def where(self, rank: int) -> str:
+    def where(self, rank: int, told: bool) -> str:
+        """Say where a rank was when it was stopped."""
         return ""
 
     def catch_up(self) -> None:
+        """Return when what was written so far was read."""
         self._reader.catch_up()
 
     def close(self) -> None:
+        """Let go of everything that the run held."""
         self._reader.finish()
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class Reader:
     """The reader thread of one run, None if nobody needs it."""
 
-    def __init__(self, context: PContext, around: Surroundings, tell: Callable[[Sequence[LineEvent]], object]) -> None:
+    def __init__(self, context: PContext, around: Surroundings, tell: Callable[[Sequence[LineEvent]], None]) -> None:
         plan, layout = context.plan, context.layout
         captures = around.captures or plan.capture
         assert layout is not None
@@ -55,9 +55,9 @@ class Reader:
         self._tail: Tail | None = None
         if sinks and watched:
             sources = [
-                Source(rank, stream, path)
+                Source(rank, stream, file)
                 for rank, stream in sorted(watched)
-                if (path := layout.log_file(rank, stream)) is not None
+                if (file := layout.log_file(rank, stream)) is not None
             ]
             if captures:
                 sources += [Source(rank, Stream.DISPLAY, layout.files.display(rank)) for rank in range(plan.nprocs)]

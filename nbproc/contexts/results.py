@@ -41,7 +41,7 @@ class ReturnValues(dict[int, Any]):
 
     def get(self, rank: int, default: Any = None) -> Any:
         """Return the rank's value, ``default`` if it has none."""
-        return self[rank] if rank in self else default
+        return self[rank] if rank in self else default  # noqa: SIM401 - dict.get would not read it
 
     def pop(self, rank: int, *default: Any) -> Any:
         """Remove the rank's value and return it."""
@@ -54,12 +54,12 @@ class ReturnValues(dict[int, Any]):
     def __iter__(self) -> Iterator[int]:  # keeps dict(values) from copying values that were not read
         return super().__iter__()
 
-    def values(self) -> ValuesView[Any]:
+    def values(self) -> ValuesView[Any]:  # type: ignore[override]  # a view is a view
         """Return the values in rank order, all read."""
         self._read_all()
         return super().values()
 
-    def items(self) -> ItemsView[int, Any]:
+    def items(self) -> ItemsView[int, Any]:  # type: ignore[override]  # a view is a view
         """Return the pairs in rank order, all read."""
         self._read_all()
         return super().items()
@@ -75,7 +75,7 @@ class ReturnValues(dict[int, Any]):
     def __ne__(self, other: object) -> bool:
         return not self == other
 
-    __hash__ = None  # type: ignore[assignment]  # a dict
+    __hash__ = None  # a dict
 
     def __repr__(self) -> str:
         try:

@@ -184,6 +184,7 @@ def take_on(job: Job, fds: list[int], *, fresh: bool) -> list[str]:
     _share(job.settings.sharing_strategy)
     faulthandler.enable(file=2)
     if SAMPLE_SIGNAL is not None:
+        signal.signal(SAMPLE_SIGNAL, signal.SIG_IGN)  # it comes also to a rank that cannot write its file
         with contextlib.suppress(OSError, RuntimeError, ValueError):
             stack = os.open(job.stack_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
             faulthandler.register(SAMPLE_SIGNAL, file=stack, all_threads=True)

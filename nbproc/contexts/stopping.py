@@ -1,0 +1,90 @@
+"""How the ranks of a run are ended: each is brought up the ladder, signal by signal, until its process is gone."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Sequence
+
+from nbproc.contexts.ladder import Ladder
+from nbproc.contexts.rank import Rank
+from nbproc.ranks import reap
+from nbproc.states import RankState
+
+UNKILLABLE = 10.0
+"""Seconds after SIGKILL in which the system may let go of a process; after that it is not waited for."""
+
+
+class Stopping:
+    """The ladder of one run, once it has one, and why."""
+
+    def __init__(self) -> None:
+        self.ladder: Ladder | None = None
+        self.why = ""
+        self.since = 0.0
+        """When it began, by the clock; 0 if it did not."""
+
+    def begin(self, wanted: Callable[[float], Ladder], why: str) -> bool:
+        """Begin, or climb faster if that ladder ends sooner. Returns True if this was the beginning."""
+        ladder = wanted(time.monotonic())
+        self.why = self.why or why
+        if self.ladder is not None:
+            self.ladder = self.ladder.sooner(ladder)
+            return False
+        self.ladder = ladder
+        self.since = time.time()
+        return True
+
+    def hurry(self, ladder: Ladder) -> None:
+        """Take this ladder if there is none, or it ends sooner, for processes that are on their way out."""
+        self.ladder = ladder if self.ladder is None else self.ladder.sooner(ladder)
+
+    def next_due(self, now: float) -> float | None:
+        """Return when the next step is due, None if there is no step left."""
+        if self.ladder is None:
+            return None
+        due = self.ladder.next_due(now)
+        give_up = self.ladder.kill_at + UNKILLABLE
+        return due if due is not None else give_up if give_up > now else None
+
+    def climb(self, ranks: Sequence[Rank]) -> list[Rank]:
+        """Send every rank the signals that are due. Returns those to be killed that cannot be waited for any longer.
+
+        Their process is not known (the fork server never said), or the system does not let go of it.
+        """
+        if self.ladder is None:
+            return []
+        now = time.monotonic()
+        due = self.ladder.due(now)
+        doomed = []
+        for rank in ranks:
+            if rank.exited or rank.process is None:
+                continue
+            for signum in due:
+                fitting = self._fitting(rank, signum)
+                if fitting == signal.SIGKILL:
+                    doomed.append(rank)
+                    break
+                if fitting is not None:
+                    rank.send(fitting)
+        self._kill([rank for rank in doomed if signal.SIGKILL not in rank.signals])
+        out_of_reach = now >= self.ladder.kill_at + UNKILLABLE
+        return [rank for rank in doomed if out_of_reach or rank.pid is None]
+
+    def _fitting(self, rank: Rank, signum: int) -> int | None:
+        """Return the signal to send to a rank where ``signum`` is due, None for none."""
+        assert self.ladder is not None
+        if signum == signal.SIGKILL or rank.state is RankState.RUNNING:
+            return signum
+        if rank.state is RankState.STARTING:
+            return signal.SIGKILL  # nothing of the user's has run
+        rank.release()
+        return None if signum == self.ladder.first else signum  # it has ended, its process is on its way out
+
+    def _kill(self, doomed: Sequence[Rank]) -> None:
+        leaders = [rank.process.identity for rank in doomed if rank.process and rank.process.identity]
+        if leaders:
+            for process in reap.members(leaders):
+                reap.send_signal(process, signal.SIGKILL)
+        for rank in doomed:
+            rank.send(signal.SIGKILL)
