@@ -52,6 +52,15 @@ def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[None]:
     return report
 
 
+# ---------------------------------------------------------------------------------------------------------------- order
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run the browser's tests last: Playwright keeps an event loop running in this thread for as long as it is open."""
+    items.sort(key=lambda item: "browser" in item.path.relative_to(item.config.rootpath).parts)
+
+
 # --------------------------------------------------------------------------------------------------- a place of its own
 
 
