@@ -25,7 +25,7 @@ def load(shell: Any) -> None:
     """Register the magics with a shell, and start the fork server ahead of the first launch."""
     meet()
     from nbproc.notebook import magic
-    from nbproc.ranks import client
+    from nbproc.ranks import standby
 
     magic.register(shell)
-    client.warm_up()
+    standby.warm_up()

@@ -156,13 +156,3 @@ def forget_lock() -> None:
     """In a copy of this process made by fork: another thread may have held the lock."""
     global _lock
     _lock = threading.Lock()
-
-
-def warm_up() -> None:
-    """Start the server ahead of the first launch, on a thread of its own; a failure is told by that launch."""
-
-    def start() -> None:
-        with contextlib.suppress(LaunchError):
-            current()
-
-    threading.Thread(target=start, name="nbproc-warm-up", daemon=True).start()
