@@ -90,6 +90,12 @@ def report(snapshot: Snapshot, failures: Mapping[int, ProcessFailure]) -> Report
     )
 
 
+def launch_line(snapshot: Snapshot) -> str:
+    """Return what a run says of its launch: ``4 ranks, sent train (12 kB), OMP_NUM_THREADS=1 (unset; ...)``."""
+    ranks = f"{snapshot.nprocs} rank{'' if snapshot.nprocs == 1 else 's'}"
+    return ", ".join([ranks, *snapshot.notes])
+
+
 def headline(report: Report) -> str:
     """Return the one line: ``rank 2 failed first: ValueError: bad batch, in fail, cell [3] line 30``."""
     return report.headline
@@ -98,7 +104,7 @@ def headline(report: Report) -> str:
 def _headline(first: ProcessFailure, ranks: Sequence[int], *, alone: bool) -> str:
     subject = ranks_words(ranks)
     if not first.raised:
-        return f"{subject} {first.headline}"
+        return f"{subject} {_of_several(first.headline, len(ranks))}"
     if len(ranks) > 1:
         return f"{subject} failed {'' if alone else 'first '}(same): {first.headline}"
     return f"{subject} failed{'' if alone else ' first'}: {first.headline}"
@@ -142,8 +148,14 @@ def _fold_same(failures: Mapping[int, ProcessFailure]) -> tuple[Group, ...]:
     for group in groups:
         failure = failures[group[0]]
         verb = ("failed (same): " if len(group) > 1 else "failed: ") if failure.raised else ""
-        said.append(Group(tuple(group), f"{verb}{failure.headline}"))
+        words = failure.headline if failure.raised else _of_several(failure.headline, len(group))
+        said.append(Group(tuple(group), f"{verb}{words}"))
     return tuple(said)
+
+
+def _of_several(words: str, count: int) -> str:
+    """Make "was killed" of one rank the "were killed" of several."""
+    return f"were{words[3:]}" if count > 1 and words.startswith("was ") else words
 
 
 def ranks_words(ranks: Iterable[int]) -> str:

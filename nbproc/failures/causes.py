@@ -108,5 +108,7 @@ def same(one: ProcessFailure, other: ProcessFailure) -> bool:
 
 def _signature(failure: ProcessFailure) -> tuple[str, str, int]:
     where = failure.where
-    words = re.sub(rf"(?<!\d){failure.local_rank}(?!\d)", "#", failure.words)
+    words = failure.words
+    if failure.raised:  # of "exited with code 1" the 1 is no rank
+        words = re.sub(rf"(?<!\d){failure.local_rank}(?!\d)", "#", words)
     return words, "" if where is None else f"{where.file}:{where.line}", failure.exitcode

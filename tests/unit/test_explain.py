@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nbproc.explain import head, headline, ranks_words, report, text
+from nbproc.explain import head, headline, launch_line, ranks_words, report, text
 from nbproc.failures import Oom, ProcessFailure, Trace, failure_of
 from nbproc.failures.frames import Frame
 from nbproc.states import RankSnapshot, RankState, RunState, Snapshot
@@ -194,3 +194,20 @@ def test_groups_of_exceptions_are_indented():
 )
 def test_ranks_in_words(ranks: list[int], words: str):
     assert ranks_words(ranks) == words
+
+
+def test_ranks_that_ended_in_the_same_way_are_one_also_where_the_code_is_their_number(tmp_path: Path):
+    ended = {rank: failure_of(rank, 5, 1, None, None, is_function=False) for rank in range(3)}
+    shown = report(run(F, F, F), ended)
+    assert shown.headline == "ranks 0-2 exited with code 1"
+    assert shown.groups == ()
+
+
+def test_several_ranks_were_killed():
+    shown = report(run(F, F), {rank: failure_of(rank, 5, -15, None, None) for rank in range(2)})
+    assert shown.headline == "ranks 0, 1 were killed by SIGTERM (from outside this run)"
+
+
+def test_the_launch_is_one_line():
+    snapshot = Snapshot("t", RunState.RUNNING, run(OK, OK).ranks, notes=("sent train (12 kB)", "OMP_NUM_THREADS=1"))
+    assert launch_line(snapshot) == "2 ranks, sent train (12 kB), OMP_NUM_THREADS=1"
