@@ -28,15 +28,15 @@ Span = tuple[int, int]
 
 
 def _identity(piece: bytes | memoryview) -> tuple[int, int]:
-    """Return what is equal for two pieces that are the same memory.
-
-    A read-only view does not tell its address; there the exporting object stands for it.
-    """
+    """Return what is equal for two pieces that are the same memory, as far as that can be told."""
     if isinstance(piece, bytes):
         return id(piece), len(piece)
-    if piece.readonly:
-        return id(piece.obj), piece.nbytes
-    return ctypes.addressof(ctypes.c_char.from_buffer(piece)), piece.nbytes
+    if not piece.readonly:
+        return ctypes.addressof(ctypes.c_char.from_buffer(piece)), piece.nbytes
+    numpy = sys.modules.get("numpy")
+    if numpy is None or not hasattr(numpy, "frombuffer"):
+        return id(piece), piece.nbytes
+    return numpy.frombuffer(piece, dtype="u1").__array_interface__["data"][0], piece.nbytes
 
 
 @dataclass

@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import builtins
+import functools
 import io
 import os
 import pickle
@@ -96,6 +97,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle publish
             types.CodeType: self._reduce_code,
             types.FunctionType: self._reduce_definition,
             types.ModuleType: self._reduce_module,
+            functools.partial: _as_usual,  # multiprocessing's reducer would lose its attributes
             weakref.WeakKeyDictionary: _reduce_weak,
             weakref.WeakValueDictionary: _reduce_weak,
             io.TextIOWrapper: self._reduce_stream,
@@ -182,6 +184,10 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle publish
             if stream is getattr(sys, name):
                 return getattr, (sys, name.strip("_"))
         raise CannotSend("an open file")
+
+
+def _as_usual(_: Any) -> Reduced:
+    return NotImplemented
 
 
 def _has_fields(kind: type[BaseException]) -> bool:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import gc
 import os
 import socket
+import sys
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,22 @@ def test_the_same_memory_lies_there_once() -> None:
     assert layout.add(memoryview(data)[:500]) != layout.add(memoryview(data))
     assert layout.add(b"") == (0, 0)
     assert all(position % memory.ALIGNMENT == 0 for position, _ in layout.pieces)
+
+
+@pytest.mark.parametrize("numpy", [True, False])
+def test_parts_of_one_read_only_memory_are_kept_apart(numpy: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if numpy:
+        pytest.importorskip("numpy")
+    else:
+        monkeypatch.delitem(sys.modules, "numpy", raising=False)
+    whole = memoryview(bytes(range(200)))
+    layout = memory.Layout()
+    spans = [layout.add(whole[:100]), layout.add(whole[100:])]
+    assert spans[0] != spans[1]
+    file = layout.write("test")
+    mapping = memory.Mapping(file, spans)
+    os.close(file)
+    assert bytes(mapping.view(spans[1])) == bytes(range(100, 200))
 
 
 def test_more_than_one_write_call(monkeypatch: pytest.MonkeyPatch) -> None:
