@@ -9,7 +9,9 @@ from __future__ import annotations
 import os
 import sys
 import sysconfig
+import threading
 import types
+from collections import Counter
 from typing import Any
 
 import cloudpickle
@@ -18,12 +20,17 @@ _INSTALLED = tuple({sysconfig.get_path(kind) + os.sep for kind in ("stdlib", "pl
 """Where the standard library and installed packages lie."""
 
 
+_lock = threading.Lock()
+_users: Counter[str] = Counter()
+"""How many dumps, on all threads, want a module by value that we told to cloudpickle."""
+
+
 class ByValue:
     """The modules that go by value in one dump. Told to cloudpickle as they are met, and taken back afterwards."""
 
     def __init__(self) -> None:
         self._seen: set[str] = {"__main__", "__mp_main__", "builtins"}
-        self._registered: list[types.ModuleType] = []
+        self._told: list[types.ModuleType] = []
 
     def look_at(self, name: Any) -> None:
         """See to it that what the module of this name defines goes by value if no rank could import it."""
@@ -33,15 +40,22 @@ class ByValue:
         module = sys.modules.get(name)
         if type(module) is not types.ModuleType or can_be_imported(module):
             return
-        if name not in cloudpickle.list_registry_pickle_by_value():
-            cloudpickle.register_pickle_by_value(module)
-            self._registered.append(module)
+        with _lock:
+            if name in _users or name not in cloudpickle.list_registry_pickle_by_value():
+                cloudpickle.register_pickle_by_value(module)
+                _users[name] += 1
+                self._told.append(module)
 
     def restore(self) -> None:
         """Take back what was told to cloudpickle. May be called twice."""
-        self._seen -= {module.__name__ for module in self._registered}
-        while self._registered:
-            cloudpickle.unregister_pickle_by_value(self._registered.pop())
+        self._seen -= {module.__name__ for module in self._told}
+        with _lock:
+            while self._told:
+                module = self._told.pop()
+                _users[module.__name__] -= 1
+                if not _users[module.__name__]:
+                    del _users[module.__name__]
+                    cloudpickle.unregister_pickle_by_value(module)
 
 
 def can_be_imported(module: types.ModuleType) -> bool:
