@@ -96,7 +96,10 @@ def frames_in_dump(text: str, cells: Mapping[str, int] | None = None) -> tuple[F
 
 def _as_frames(levels: Sequence[tuple[str, int, str]], cells: Mapping[str, int]) -> tuple[Frame, ...]:
     outside = 0
-    while outside < len(levels) - 1 and levels[outside][0] not in cells and is_machinery(levels[outside][0]):
+    while outside < len(levels) - 1 and (
+        (levels[outside][0] not in cells and is_machinery(levels[outside][0]))
+        or (levels[outside][0] == "<string>" and is_machinery(levels[outside + 1][0]))  # the line that started us
+    ):
         outside += 1
     return tuple(
         Frame(
