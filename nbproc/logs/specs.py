@@ -228,13 +228,19 @@ def reify(specs: object, envs: Mapping[int, Mapping[str, str]]) -> tuple[LogsDes
         files[key] = {rank: files[key].get(rank, "") for rank in sorted(envs)}
     dest = LogsDest(
         **files,
-        filtered_stdout=os.fspath(getattr(given, "filtered_stdout", "") or ""),
-        filtered_stderr=os.fspath(getattr(given, "filtered_stderr", "") or ""),
+        filtered_stdout=_filtered(getattr(given, "filtered_stdout", "")),
+        filtered_stderr=_filtered(getattr(given, "filtered_stderr", "")),
     )
     for path in (*dest.stdouts.values(), *dest.stderrs.values(), *dest.error_files.values()):
         if path:
             os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
     return dest, copies
+
+
+def _filtered(path: str | os.PathLike[str] | None) -> str:
+    """Return ``path`` as a string; torch's under ``/dev/null`` is none."""
+    text = os.fspath(path or "")
+    return "" if os.path.dirname(text) == os.devnull else text
 
 
 def flat_dest(

@@ -27,6 +27,8 @@ _PIECE = 1 << 17
 """Bytes read at once: their lines still are in the processor's cache when the events are made."""
 _AHEAD = 16 << 20
 """Bytes that a file may be ahead of a reader whose sinks are views only."""
+_AHEAD_AT_END = 4 << 20
+"""The same once all ranks have ended, since the run's end waits for the reader."""
 _KEEP = 2 << 20
 """Bytes at the end of such a file that are still shown."""
 
@@ -134,7 +136,7 @@ class RankReader:
 
     def _read(self, text: _Text, limit: int) -> int:
         file = text.file
-        if not self._lossless and file.behind > _AHEAD:
+        if not self._lossless and file.behind > (_AHEAD_AT_END if self._ended else _AHEAD):
             size, lines = file.skip(_KEEP)
             if lines:
                 words = f"[nbproc: {lines:,} lines ({size:,} bytes) are left out here; they are in {file.path.name}]"

@@ -18,7 +18,7 @@ from nbproc.logs.streams import RankReader, Source
 
 __all__ = ["Sink", "Source", "Tail"]
 
-Sink = Callable[[Sequence[LineEvent]], None]
+Sink = Callable[[Sequence[LineEvent]], object]
 """Takes the events of one look, on the reader thread; it must not wait for anything."""
 
 _log = logging.getLogger(__name__)
@@ -35,7 +35,8 @@ class Tail:
     """Reads ``sources`` and gives what is new to ``sinks``, at most 20 times a second.
 
     With ``lossless`` every line reaches the sinks, however far behind they are. Without it (only views listen), the
-    reader skips to the last 2 MB of a file that is more than 16 MB ahead of it; a line in their place says how much.
+    reader skips to the last 2 MB of a file that is more than 16 MB ahead of it (4 MB at the end of the run); a line in
+    their place says how much.
     A file that is removed, replaced, cut or unreadable is noted once, in a line of its stream. A sink that raises is
     logged and hears no more. Holds no descriptor between two looks.
     """
@@ -43,7 +44,7 @@ class Tail:
     def __init__(self, name: str, sources: Iterable[Source], sinks: Sequence[Sink], *, lossless: bool) -> None:
         self._name = name
         self._sinks = list(sinks)
-        self._budget = (4 if lossless else 1) << 20  # bytes a look, which bounds the events of one batch
+        self._budget = (8 if lossless else 1) << 19  # bytes a look, which bounds a batch and the time it takes
         self._batch: list[LineEvent] = []
         by_rank: dict[int, RankReader] = {}
         for source in sources:

@@ -17,7 +17,7 @@ from nbproc.logs.history import History
 from nbproc.logs.lines import LineEvent, Stream
 from nbproc.logs.sinks import ConsoleTee, prefixes
 from nbproc.logs.specs import RunFiles, open_log
-from nbproc.logs.tail import Source, Tail
+from nbproc.logs.tail import Sink, Source, Tail
 
 OUT, ERR = Stream.OUT, Stream.ERR
 
@@ -138,7 +138,7 @@ def test_a_million_lines_of_each_of_four_ranks_in_little_memory(tmp_path: Path, 
         nonlocal most
         most = max(most, memory())
 
-    sinks = [history, watch]
+    sinks: list[Sink] = [history, watch]
     if lossless:
         sinks.append(ConsoleTee(write, prefixes("t", 4), {(rank, OUT) for rank in range(4)}))
     tail = Tail("run", [Source(rank, OUT, files.stdout(rank)) for rank in range(4)], sinks, lossless=lossless)

@@ -56,9 +56,9 @@ def terminal(text: str) -> pyte.Screen:
 
 def painted(screen: pyte.Screen) -> list[list[tuple[object, ...]]]:
     """Return the visible characters with their looks, by row."""
-    rows = []
+    rows: list[list[tuple[object, ...]]] = []
     for y in range(screen.lines):
-        cells = [
+        cells: list[tuple[object, ...]] = [
             (x, c.data, c.fg, c.bg, c.bold, c.italics, c.underscore, c.strikethrough, c.reverse)
             for x, c in sorted(screen.buffer[y].items())
             if c.data.strip()

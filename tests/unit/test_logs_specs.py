@@ -215,6 +215,8 @@ def test_dev_null_as_torch_has_it(torch_api: Any) -> None:
     ours = DefaultLogsSpecs("/dev/null", Std.ALL, Std.OUT).reify(envs(2))
     assert relative(ours, "-") == relative(theirs, "-")
     assert ours.filtered_stdout == ""
+    accepted, _ = reify(torch_api.DefaultLogsSpecs("/dev/null", torch_api.Std.ALL), envs(2))
+    assert accepted.filtered_stdout == ""
 
 
 def test_torchs_specs_are_accepted_and_cannot_change_the_callers_environments(tmp_path: Path, torch_api: Any) -> None:

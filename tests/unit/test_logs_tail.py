@@ -53,7 +53,7 @@ class Files:
         self.seen = Seen()
         self.tails: list[Tail] = []
 
-    def tail(self, *, lossless: bool = True, more: Sequence[Callable[..., None]] = ()) -> Tail:
+    def tail(self, *, lossless: bool = True, more: Sequence[Callable[[Sequence[LineEvent]], object]] = ()) -> Tail:
         sources = [Source(0, OUT, self.out), Source(0, ERR, self.err), Source(0, DISPLAY, self.display)]
         tail = Tail("run", sources, [*more, self.seen], lossless=lossless)
         self.tails.append(tail)
@@ -265,7 +265,7 @@ def test_a_sink_may_ask_the_tail_to_finish(files: Files) -> None:
 
 def test_finish_gives_up_on_a_sink_that_hangs(files: Files) -> None:
     going_on = threading.Event()
-    tail = files.tail(more=[lambda events: going_on.wait(60) and None])
+    tail = files.tail(more=[lambda events: going_on.wait(60)])
     files.write(files.out, b"x\n")
     try:
         assert not tail.finish(0.2)
