@@ -74,7 +74,7 @@ strip: .venv/.demo.stamp
 	@touch $@
 
 .venv/bin/python:
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "nbproc needs Python 3.10 or newer: make PYTHON=...")'
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "nbproc needs Python 3.10 or newer: make PYTHON=...")'
 	$(PYTHON) -m venv .venv
 
 $(FRONTEND)/node_modules/.stamp: $(FRONTEND)/package-lock.json
