@@ -20,7 +20,7 @@ from nbproc.failures.errorfile import read_data, read_trace
 from nbproc.failures.stacks import read_tail
 from nbproc.logs.lines import Stream
 from nbproc.plan import Plan, make_plan
-from nbproc.ranks import parcel, payload, process, results, standby, wire, worker
+from nbproc.ranks import parcel, payload, process, results, standby, streams, wire, worker
 from nbproc.ranks.job import Job, Settings
 from nbproc.ranks.process import RankProcess
 
@@ -84,6 +84,7 @@ class Functions(Crew):
         self._open: list[RankProcess] = []
         self._cells: dict[str, int] = {}
         self.notes: tuple[str, ...] = ()
+        self._unsent = {rank.rank for rank in plan.ranks}
         self._shipment = None if plan.start_method == "fork" else self._pack()
 
     def _pack(self) -> payload.Shipment:
@@ -91,23 +92,26 @@ class Functions(Crew):
         around = surroundings.current()
         packer = payload.Packer(around.namespace(), around.describe)
         function = getattr(plan.entrypoint, "__qualname__", None) or type(plan.entrypoint).__name__
-        labels = {worker.ENTRYPOINT: function, worker.ARGUMENTS: "the arguments"}
-        packed: list[payload.Payload] = []
-        for rank in plan.ranks:
-            if packed and plan.shared_args:
-                packed.append(packed[0])
-                continue
-            roots = {worker.ENTRYPOINT: plan.entrypoint, worker.ARGUMENTS: rank.args}
-            one = packer.pack(roots, variables=plan.roots, soft=plan.soft, labels=labels)
-            if one.dropped and plan.without is not None:
-                roots[worker.ENTRYPOINT] = plan.without(one.dropped)
-                left = {name: value for name, value in plan.roots.items() if name not in one.dropped}
-                one = packer.pack(roots, variables=left, labels=labels)
-            packed.append(one)
+        labels = {worker.ENTRYPOINT: function, worker.ARGUMENTS: "args"}
+        own: list[dict[str, object]] = [{worker.ARGUMENTS: rank.args} for rank in plan.ranks]
+
+        def pack(entrypoint: object, roots: Mapping[str, object], soft: frozenset[str]) -> list[payload.Payload]:
+            common = {worker.ENTRYPOINT: entrypoint}
+            if plan.shared_args:
+                one = packer.pack({**common, **own[0]}, variables=roots, soft=soft, labels=labels)
+                return [one] * len(own)
+            return list(packer.pack_each(common, own, variables=roots, soft=soft, labels=labels))
+
+        packed = pack(plan.entrypoint, plan.roots, plan.soft)
+        dropped = packed[0].dropped
+        if dropped and plan.without is not None:
+            left = {name: value for name, value in plan.roots.items() if name not in dropped}
+            packed = pack(plan.without(dropped), left, frozenset())
+            self.notes += tuple(f"not sent: {name} ({why})" for name, why in dropped.items())
         self._cells = {
             name: source.cell for one in packed for name, source in one.sources.items() if source.cell is not None
         }
-        self.notes += _sent(packed[0], plan.roots) if packed else ()
+        self.notes += _sent(packed[0], plan.roots)
         return payload.store(packed)
 
     def start(self, rank: int) -> RankProcess:
@@ -118,10 +122,9 @@ class Functions(Crew):
         elif method == "fork":
             inherited = (self._plan.entrypoint, self._plan.ranks[rank].args)
             assert callable(inherited[0])
-            close = [one.job.fileno() for one in self._open if one.job is not None and one.job.fileno() >= 0]
-            made = process.forked(lambda sock: worker.run(sock, inherited=inherited), close)  # type: ignore[arg-type]
+            made = process.forked(lambda sock: worker.run(sock, inherited=inherited))  # type: ignore[arg-type]
         else:
-            made = standby.take()
+            made = standby.take(self._envs[rank])
         self._open.append(made)
         return made
 
@@ -144,10 +147,17 @@ class Functions(Crew):
             directory=files.rank(rank),
             setup=self._setup,
         )
-        own = [fd for fd, stream in ((1, Stream.OUT), (2, Stream.ERR)) if paths[stream] is None]
-        wire.send(process.job, wire.Kind.JOB, pickle.dumps(job, protocol=5), own)
+        own = streams.own(job.stdout, job.stderr)
+        try:
+            wire.send(process.job, wire.Kind.JOB, pickle.dumps(job, protocol=5), own)
+        finally:
+            for fd in own:
+                os.close(fd)
         if self._shipment is not None:
             parcel.send(process.job, self._shipment[rank])
+            self._unsent.discard(rank)
+            if not self._unsent:
+                self._shipment.close()
 
     def result(self, rank: int, process: RankProcess) -> Callable[[], Any]:
         """Receive what a rank returned."""
@@ -182,9 +192,9 @@ class Functions(Crew):
 
     def close(self) -> None:
         """Let go of everything that the run held."""
-        if self._shipment is not None:
+        if self._shipment is not None and self._unsent:
             self._shipment.close()
-            self._shipment = None
+        self._shipment = None
         self._open.clear()
         self._reader.finish()
         if self._plan.start_method == "forkserver":
