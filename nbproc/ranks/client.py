@@ -1,33 +1,61 @@
-"""The launching side of the fork server: start it once per process, ask it for ranks.
+"""The launching side of the fork server: start it when it is needed, ask it for ranks.
 
-All functions may be called from any thread. A process that was forked from one that had a server starts its own; a
-rank uses the server that made it (`adopt`).
+All functions may be called from any thread. A rank uses the server that made it (`adopt`); any other process that was
+forked goes on with its parent's.
+
+A server was started with the environment of that moment. Most variables can be set in a rank afterwards; some are read
+when a program or a library is loaded. A rank that needs these to be different gets a server of its own kind.
 """
 
 from __future__ import annotations
 
-import atexit
 import contextlib
+import errno
 import os
 import socket
 import subprocess
 import sys
 import threading
+import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from nbproc.errors import LaunchError
-from nbproc.ranks import server, warden
+from nbproc.ranks import platform, server, warden, wire
 
-PRELOAD = ("torch", "nbproc.ranks.worker")
-_BOOT = """\
-import sys
-sys.path[:] = [entry for entry in sys.path if entry]
-if sys.argv[2] not in sys.path:
-    sys.path.append(sys.argv[2])
-from nbproc.ranks.server import main
-main(int(sys.argv[1]), sys.argv[3:])
-"""
+PRELOAD = ("torch", "nbproc.ranks.worker", "nbproc.ranks.client")
+MOST_SERVERS = 3
+"""Kinds of servers that are kept; the one that was not used for longest goes."""
+_PROGRAM = Path(__file__).with_name("server_main.py")
+_ROOT = str(Path(__file__).parents[2])
+
+_LOADED: tuple[str, ...] = (
+    *("LD_", "DYLD_", "GLIBC_", "MALLOC_"),
+    *("OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "BLIS_", "DNNL_", "ONEDNN_"),
+    *("TORCH", "PYTORCH", "ATEN_", "NPY_", "NUMPY_"),
+)
+"""Beginnings of the names of variables that are read when a program or a library is loaded."""
+_LOADED_NAMES = frozenset({"PYTHONHASHSEED", "PYTHONMALLOC", "PYTHONWARNINGS", "PYTHONDEVMODE", "PYTHONOPTIMIZE"})
+_LATER = ("TORCHELASTIC_", "TORCH_NCCL_", "TORCH_MP_")
+_LATER_NAMES = frozenset(
+    {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "TORCH_HOME", "TORCH_EXTENSIONS_DIR"}
+    | {"TORCH_CUDA_ARCH_LIST", "TORCHINDUCTOR_CACHE_DIR"}
+)
+"""Exceptions: these are read later, or a rank sees to them itself."""
+
+Kind = frozenset[tuple[str, str]]
+
+
+def kind_of(environment: Mapping[str, str]) -> Kind:
+    """Return the variables that a server must have been started with to serve a rank with this environment."""
+    return frozenset(
+        (name, value)
+        for name, value in environment.items()
+        if (name.startswith(_LOADED) and name not in _LATER_NAMES and not name.startswith(_LATER))
+        or name in _LOADED_NAMES
+    )
 
 
 @dataclass(frozen=True)
@@ -41,10 +69,13 @@ class Requested:
 class Server:
     """A fork server and this process's end of its control socket."""
 
-    def __init__(self, control: socket.socket, process: subprocess.Popen[bytes] | None) -> None:
+    def __init__(
+        self, control: socket.socket, process: subprocess.Popen[bytes] | None = None, errors: IO[bytes] | None = None
+    ) -> None:
         self._control = control
         self._process = process
-        self.owner = os.getpid()
+        self._errors = errors
+        self._starter = os.getpid()
 
     @property
     def pid(self) -> int | None:
@@ -53,20 +84,16 @@ class Server:
 
     @property
     def usable(self) -> bool:
-        """False if the server is seen to have ended, or belongs to the process this one was forked from."""
-        if self.owner != os.getpid():
-            return False
-        if self._process is not None:
+        """False if the server is seen to have ended."""
+        if self._process is not None and self._starter == os.getpid():
             return self._process.poll() is None
         try:
-            self._control.setblocking(False)
-            return self._control.recv(1, socket.MSG_PEEK) != b""
+            # without touching the socket's mode: it is shared with the processes that use this server too
+            return self._control.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) != b""
         except BlockingIOError:
             return True
         except OSError:
             return False
-        finally:
-            self._control.setblocking(True)
 
     def request(self) -> Requested:
         """Ask for one rank. Does not wait for it: its pid comes on the status pipe.
@@ -74,85 +101,174 @@ class Server:
         Raises `OSError` when this process has no descriptors left or the server is gone; nothing is left then.
         """
         with contextlib.ExitStack() as undo:
-            ours, theirs = socket.socketpair()
+            ours, theirs = wire.pair()
             undo.callback(ours.close)
             with theirs:
                 status_read, status_write = os.pipe()
                 undo.callback(os.close, status_read)
                 try:
-                    descriptors = [theirs.fileno(), status_write, self._control.fileno()]
-                    socket.send_fds(self._control, [server.REQUEST], descriptors, socket.MSG_NOSIGNAL)
+                    self._send([theirs.fileno(), status_write, self._control.fileno()])
                 finally:
                     os.close(status_write)
             undo.pop_all()
         return Requested(ours, status_read)
 
-    def close(self, timeout: float = 1.0) -> None:
-        """Let go of the server; wait a moment for its end if this process started it."""
+    def _send(self, descriptors: list[int]) -> None:
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                socket.send_fds(self._control, [server.REQUEST], descriptors, socket.MSG_NOSIGNAL)
+                return
+            except OSError as error:
+                # the system counts the descriptors that a server, still busy importing, has not taken yet
+                if error.errno != errno.ETOOMANYREFS or time.monotonic() > deadline:
+                    raise
+            time.sleep(0.02)
+
+    def last_words(self) -> str:
+        """Return the last lines that the server wrote of its troubles, "" for none."""
+        if self._errors is None:
+            return ""
+        size = os.fstat(self._errors.fileno()).st_size
+        text = os.pread(self._errors.fileno(), 2000, max(0, size - 2000)).decode(errors="replace")
+        return "\n".join(text.strip().splitlines()[-4:])
+
+    def let_go(self) -> None:
+        """Ask nothing of it any more: it ends when nobody else uses it and its ranks have ended."""
         self._control.close()
-        if self._process is not None and self.owner == os.getpid():
-            with contextlib.suppress(subprocess.TimeoutExpired):
+        if self._errors is not None:
+            self._errors.close()
+            self._errors = None
+
+    def ended(self, timeout: float = 0.0) -> bool:
+        """Return whether it has ended, once it was let go of; wait a moment for it."""
+        if self._process is not None and self._starter == os.getpid():
+            try:
                 self._process.wait(timeout)
-                warden.current().gone(self._process.pid)
+            except subprocess.TimeoutExpired:
+                return False
+            warden.current().gone(self._process.pid)
+        return True
 
 
-_lock = threading.Lock()
-_server: Server | None = None
+class _Servers:
+    """The servers of this process, the last used one at the end, and those that were let go of and still run."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.by_kind: dict[Kind, Server] = {}
+        self.leaving: list[Server] = []
+        self.hooked = False
+
+    def use(self, environment: Mapping[str, str]) -> Server:
+        kind = kind_of(environment)
+        with self.lock:
+            self._hook()
+            self.leaving = [one for one in self.leaving if not one.ended()]
+            found = self.by_kind.pop(kind, None)
+            if found is not None and not found.usable:
+                self._drop(found)
+                found = None
+            if found is None:
+                found = _start({**_without_kind(os.environ), **dict(kind)})
+            self.by_kind[kind] = found
+            while len(self.by_kind) > MOST_SERVERS:
+                self._drop(self.by_kind.pop(next(iter(self.by_kind))))
+            return found
+
+    def _drop(self, one: Server) -> None:
+        one.let_go()
+        if not one.ended():
+            self.leaving.append(one)
+
+    def _hook(self) -> None:
+        if not self.hooked:
+            self.hooked = True
+            os.register_at_fork(after_in_child=_forked)
+            warden.before_the_end(close)
 
 
-def current() -> Server:
-    """Return this process's server, starting one if there is none (returns before it has imported anything).
+_servers = _Servers()
 
-    Raises `LaunchError` if it cannot be started.
+
+def current(environment: Mapping[str, str] | None = None) -> Server:
+    """Return the server for ranks with this environment (default: the caller's), starting one if there is none.
+
+    Returns before a new one has imported anything. Raises `LaunchError` if it cannot be started.
     """
-    global _server
-    with _lock:
-        if _server is None or not _server.usable:
-            if _server is not None and _server.owner == os.getpid():
-                _server.close(timeout=0)
-            _server = _start()
-        return _server
+    return _servers.use(os.environ if environment is None else environment)
+
+
+def request(environment: Mapping[str, str] | None = None) -> tuple[Server, Requested]:
+    """Ask the right server for a rank; one that ended at this very moment is replaced once. Raises as `current` and
+    `Server.request` do.
+    """
+    try:
+        asked = current(environment)
+        return asked, asked.request()
+    except ConnectionError:
+        asked = current(environment)
+        return asked, asked.request()
 
 
 def adopt(control_fd: int) -> None:
-    """In a rank: use the server that forked it."""
-    global _server, _lock
-    _lock = threading.Lock()
-    _server = Server(socket.socket(fileno=control_fd), None)
+    """In a rank, before its job: use the server that forked it. The environment is still the server's own."""
+    global _servers
+    _servers = _Servers()
+    _servers.by_kind[kind_of(os.environ)] = Server(wire.at(control_fd))
 
 
-def _start() -> Server:
-    ours, theirs = socket.socketpair()
-    root = str(Path(__file__).parents[2])
-    command = [sys.executable, "-c", _BOOT, str(theirs.fileno()), root, *PRELOAD]
-    environment = {name: value for name, value in os.environ.items() if name != warden.MARK_VARIABLE}
-    with theirs:
-        try:
-            process = subprocess.Popen(
-                command,
-                pass_fds=(theirs.fileno(),),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,
-                env=environment,
-                cwd="/",
-            )
-        except OSError as error:
-            ours.close()
-            raise LaunchError(f"the fork server could not be started ({sys.executable}): {error}") from error
+def close(timeout: float = 1.0) -> None:
+    """Let go of all servers and wait a moment for their end."""
+    with _servers.lock:
+        leaving = [*_servers.leaving, *_servers.by_kind.values()]
+        for one in _servers.by_kind.values():
+            one.let_go()
+        _servers.by_kind.clear()
+        deadline = time.monotonic() + timeout
+        _servers.leaving = [one for one in leaving if not one.ended(max(0.0, deadline - time.monotonic()))]
+
+
+def _forked() -> None:
+    """In a copy of this process made by fork: go on with the servers, without a lock that another thread had."""
+    _servers.lock = threading.Lock()
+
+
+def _without_kind(environment: Mapping[str, str]) -> dict[str, str]:
+    kept = dict(environment)
+    for name, _ in kind_of(environment):
+        del kept[name]
+    kept.pop(warden.MARK_VARIABLE, None)
+    return kept
+
+
+def _start(environment: Mapping[str, str]) -> Server:
+    ours, theirs = wire.pair()
+    with contextlib.ExitStack() as undo:
+        undo.callback(ours.close)
+        with theirs:
+            try:
+                errors = os.fdopen(platform.memfd("server-errors"), "rb")
+                undo.callback(errors.close)
+                process = subprocess.Popen(
+                    [*interpreter(), str(_PROGRAM), str(theirs.fileno()), _ROOT, *PRELOAD],
+                    pass_fds=(theirs.fileno(),),
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=errors,
+                    start_new_session=True,
+                    env=dict(environment),
+                    cwd="/",
+                )
+            except OSError as error:
+                raise LaunchError(f"the fork server could not be started ({sys.executable}): {error}") from error
+        undo.pop_all()
     warden.current().server(process.pid)
-    started = Server(ours, process)
-    atexit.register(_at_exit, started)
-    return started
+    return Server(ours, process, errors)
 
 
-def _at_exit(started: Server) -> None:
-    if started.owner == os.getpid():
-        started.close()
-
-
-def forget_lock() -> None:
-    """In a copy of this process made by fork: another thread may have held the lock."""
-    global _lock
-    _lock = threading.Lock()
+def interpreter() -> list[str]:
+    """Return the command of this interpreter, with the options it was started with itself."""
+    # Private, and what multiprocessing gives to its own children; without it only -W is known.
+    options = getattr(subprocess, "_args_from_interpreter_flags", None)
+    return [sys.executable, *(options() if options is not None else (f"-W{one}" for one in sys.warnoptions))]

@@ -18,18 +18,24 @@ Not covered: a process that made itself a daemon (a session of its own) and clea
     python guardian.py OWNER_PID OWNER_PIDFD          (OWNER_PIDFD is -1 where the system has no pidfds)
 """
 
+from __future__ import annotations
+
 import os
 import select
 import signal
 import sys
 import time
 
+TYPE_CHECKING = False  # typing itself takes 6 ms to import
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
 MARK = b"NBPROC_RUN="
 
 
-def table():
+def table() -> dict[int, tuple[int, int, int, bytes]]:
     """Every process now: pid -> (parent, session, start time, state). Empty where there is no /proc."""
-    processes = {}
+    processes: dict[int, tuple[int, int, int, bytes]] = {}
     try:
         names = os.listdir("/proc")
     except OSError:
@@ -46,10 +52,10 @@ def table():
     return processes
 
 
-def marked(pid, marks):
+def marked(pid: int, marks: Collection[bytes]) -> bool:
     """Say whether a process carries one of the marks in the environment it was started with."""
     try:
-        with open("/proc/%d/environ" % pid, "rb") as file:
+        with open(f"/proc/{pid}/environ", "rb") as file:
             environment = file.read().split(b"\0")
     except OSError:
         return False
@@ -64,12 +70,12 @@ def marked(pid, marks):
 class Watch:
     """What the owner has told so far."""
 
-    def __init__(self):
-        self.ranks = {}
-        self.servers = {}
-        self.marks = set()
+    def __init__(self) -> None:
+        self.ranks: dict[int, int] = {}
+        self.servers: dict[int, int] = {}
+        self.marks: set[bytes] = set()
 
-    def hear(self, line):
+    def hear(self, line: bytes) -> None:
         """Take in one line; one that is not understood is left out."""
         words = line.split()
         try:
@@ -87,11 +93,11 @@ class Watch:
         except (IndexError, ValueError):
             pass
 
-    def victims(self, sessions):
+    def victims(self, sessions: set[int]) -> set[int]:
         """The processes to end now; ``sessions`` collects the sessions that were found to be the owner's."""
         processes = table()
         me = os.getpid()
-        found = set()
+        found: set[int] = set()
         for pid, start in list(self.ranks.items()) + list(self.servers.items()):
             entry = processes.get(pid)
             if entry is not None and (start in (0, entry[2])):
@@ -107,7 +113,7 @@ class Watch:
                 if session == pid:
                     sessions.add(pid)
         # what hangs below a victim in a session of its own goes too
-        below = True
+        below = found
         while below:
             below = {
                 pid for pid, entry in processes.items() if entry[0] in found and entry[0] != 1 and pid not in found
@@ -115,9 +121,9 @@ class Watch:
             found |= below
         return {pid for pid in found if pid not in (me, 1) and processes[pid][3] not in (b"Z", b"X")}
 
-    def end(self):
+    def end(self) -> None:
         """Kill until nothing is left, for at most ten seconds."""
-        sessions = set()
+        sessions: set[int] = set()
         deadline = time.monotonic() + 10
         while time.monotonic() < deadline:
             if os.path.isdir("/proc/self"):
@@ -142,7 +148,7 @@ class Watch:
             time.sleep(0.02)
 
 
-def strike(pid, signum):
+def strike(pid: int, signum: int) -> None:
     """Send a signal; a process that is gone already is fine."""
     try:
         os.kill(pid, signum)
@@ -150,7 +156,7 @@ def strike(pid, signum):
         pass
 
 
-def main(owner, pidfd):
+def main(owner: int, pidfd: int) -> None:
     """Listen until the owner has ended, then end what it left behind."""
     for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGTSTP", "SIGTTOU", "SIGTTIN"):
         signal.signal(getattr(signal, name), signal.SIG_IGN)
@@ -158,8 +164,10 @@ def main(owner, pidfd):
     pending = b""
     hearing = True
     while True:
-        sources = ([0] if hearing else []) + ([pidfd] if pidfd >= 0 else [])
-        ready, _, _ = select.select(sources, [], [], None if pidfd >= 0 else 0.1)
+        poll = select.poll()  # select() knows no descriptor above 1023, and the pidfd has the number the owner gave it
+        for fd in ([0] if hearing else []) + ([pidfd] if pidfd >= 0 else []):
+            poll.register(fd, select.POLLIN)
+        ready = {fd for fd, _ in poll.poll(None if pidfd >= 0 else 100)}
         if 0 in ready:
             piece = os.read(0, 65536)
             hearing = bool(piece)

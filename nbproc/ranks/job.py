@@ -18,8 +18,10 @@ from pathlib import Path
 
 _LIMITS = tuple(
     getattr(resource, name)
-    for name in ("RLIMIT_AS", "RLIMIT_CORE", "RLIMIT_CPU", "RLIMIT_DATA", "RLIMIT_FSIZE", "RLIMIT_MEMLOCK")
-    + ("RLIMIT_NOFILE", "RLIMIT_NPROC", "RLIMIT_STACK")
+    for name in (
+        *("RLIMIT_AS", "RLIMIT_CORE", "RLIMIT_CPU", "RLIMIT_DATA", "RLIMIT_FSIZE", "RLIMIT_MEMLOCK"),
+        *("RLIMIT_NOFILE", "RLIMIT_NPROC", "RLIMIT_STACK"),
+    )
     if hasattr(resource, name)
 )
 
@@ -45,7 +47,7 @@ class Settings:
         """Ask the calling process. Changes nothing in it (multiprocessing's default start method stays unset)."""
         try:
             cwd = os.getcwd()
-        except FileNotFoundError:
+        except OSError:
             cwd = ""
         method = multiprocessing.get_start_method(allow_none=True)
         torch_multiprocessing = sys.modules.get("torch.multiprocessing")
@@ -77,6 +79,8 @@ class Settings:
         if self.cwd:
             with trying(f"the working directory {self.cwd}"):
                 os.chdir(self.cwd)
+        else:
+            troubles.append("the caller's working directory does not exist any more")
         sys.path[:] = self.path
         sys.argv[:] = self.argv
         if self.umask is not None:

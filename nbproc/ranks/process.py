@@ -6,25 +6,27 @@ Each has a descriptor that becomes readable when there is news of its end, so th
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
 import os
+import signal
 import socket
 import subprocess
 import sys
 import threading
+import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from nbproc.ranks import client, platform, reap, server, warden
+from nbproc.errors import LaunchError
+from nbproc.ranks import client, platform, reap, server, streams, wire
 
-_SPAWN = """\
-import sys
-sys.path[:] = [entry for entry in sys.path if entry]
-if sys.argv[2] not in sys.path:
-    sys.path.append(sys.argv[2])
-from nbproc.ranks.worker import spawned
-spawned(int(sys.argv[1]))
-"""
+_PROGRAM = Path(__file__).with_name("rank_main.py")
+_ROOT = str(Path(__file__).parents[2])
+_making = threading.Lock()
+"""Held while a process is made: a copy made by fork must not get descriptors that are on their way to another."""
+_known: weakref.WeakSet[RankProcess] = weakref.WeakSet()
+_hooked = False
 
 
 class Lost(Exception):
@@ -32,7 +34,10 @@ class Lost(Exception):
 
 
 class RankProcess(ABC):
-    """A process that was asked for. Not thread-safe: one thread owns it."""
+    """A process that was asked for. Not thread-safe: one thread owns it.
+
+    In a copy of this process made by fork it is closed.
+    """
 
     job: socket.socket | None = None
     """Our end of the job socket; None for an executable."""
@@ -62,32 +67,43 @@ class RankProcess(ABC):
 class Forked(RankProcess):
     """A child of the fork server."""
 
-    def __init__(self) -> None:
-        requested = client.current().request()
-        self.job = requested.job
-        self._status = requested.status
-        self._words = b""
-        os.set_blocking(self._status, False)
+    def __init__(self, environment: Mapping[str, str] | None = None) -> None:
+        """Ask for one that fits this environment (default: this process's own).
+
+        Raises `LaunchError` if there can be no server, `OSError` if this process has no descriptors left.
+        """
+        with _making_one():
+            self.server, requested = client.request(environment)
+            self.job = requested.job
+            self._status = requested.status
+            self._words = b""
+            os.set_blocking(self._status, False)
+            _known.add(self)
 
     def fileno(self) -> int:
+        """Return the status pipe."""
         return self._status
 
     def news(self) -> int | None:
+        """Read what the fork server says."""
+        born, ended = server.BORN.size, server.ENDED.size
         try:
-            piece = os.read(self._status, 2 * server.WORD.size)
+            piece = os.read(self._status, born + ended)
         except BlockingIOError:
             return None
         self._words += piece
-        if self.identity is None and len(self._words) >= server.WORD.size:
-            pid = server.WORD.unpack_from(self._words)[0]
-            self.identity = reap.Process(pid, reap.start_time(pid))
-        if len(self._words) == 2 * server.WORD.size:
-            return os.waitstatus_to_exitcode(server.WORD.unpack_from(self._words, server.WORD.size)[0])
+        if self.identity is None and len(self._words) >= born:
+            self.identity = reap.Process(*server.BORN.unpack_from(self._words))
+        if len(self._words) == born + ended:
+            return os.waitstatus_to_exitcode(server.ENDED.unpack_from(self._words, born)[0])
         if not piece:
-            raise Lost("the fork server has ended" if self._words else "the fork server did not start it")
+            why = "the fork server has ended" if self._words else "the fork server did not start it"
+            said = self.server.last_words()
+            raise Lost(f"{why}: {said}" if said else why)
         return None
 
     def close(self) -> None:
+        """Close the status pipe and the job socket."""
         _close(self._status)
         self._status = -1
         if self.job is not None:
@@ -95,28 +111,54 @@ class Forked(RankProcess):
 
 
 class Child(RankProcess):
-    """A child of this process. ``reap`` polls it: the exit code, or None while it runs."""
+    """A child of this process. ``poll`` gives the exit code, or None while it runs; ``wait`` waits for it."""
 
-    def __init__(self, pid: int, poll: Callable[[], int | None], wait: Callable[[], object]) -> None:
+    def __init__(
+        self, pid: int, poll: Callable[[], int | None], wait: Callable[[], object], job: socket.socket | None = None
+    ) -> None:
+        """Take over a child that was just started. If that fails it is killed."""
         self.identity = reap.Process(pid, reap.start_time(pid))
+        self.job = job
         self._poll = poll
         self._fd = -1
+        try:
+            self._fd = self._watch(pid, wait)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+            wait()
+            with contextlib.suppress(Lost):
+                poll()
+            self.close()
+            raise
+        _known.add(self)
+
+    def _watch(self, pid: int, wait: Callable[[], object]) -> int:
         pidfd = None
         with contextlib.suppress(ProcessLookupError):
             pidfd = platform.pidfd_open(pid)
         if pidfd is not None:
-            self._fd = pidfd
-        else:
-            self._fd, write = os.pipe()
-            threading.Thread(target=_announce, args=(wait, write), name=f"nbproc-wait-{pid}", daemon=True).start()
+            return pidfd
+        read, write = os.pipe()
+        try:
+            thread = threading.Thread(target=_announce, args=(wait, write), name=f"nbproc-wait-{pid}", daemon=True)
+            thread.start()
+        except BaseException:
+            os.close(read)
+            os.close(write)
+            raise
+        return read
 
     def fileno(self) -> int:
+        """Return the process descriptor, or the pipe that stands in for it."""
         return self._fd
 
     def news(self) -> int | None:
+        """Poll the child."""
         return self._poll()
 
     def close(self) -> None:
+        """Close the descriptor and the job socket."""
         _close(self._fd)
         self._fd = -1
         if self.job is not None:
@@ -125,54 +167,58 @@ class Child(RankProcess):
 
 def spawned(environment: Mapping[str, str]) -> RankProcess:
     """Start a rank as a fresh interpreter (start method "spawn"), with its own environment from the first moment."""
-    ours, theirs = socket.socketpair()
-    with theirs:
-        root = str(Path(__file__).parents[2])
-        warnings = [f"-W{option}" for option in sys.warnoptions]
+    with _making_one():
+        ours, theirs = wire.pair()
+        with theirs:
+            try:
+                process = subprocess.Popen(
+                    [*client.interpreter(), str(_PROGRAM), str(theirs.fileno()), _ROOT],
+                    pass_fds=(theirs.fileno(),),
+                    stdin=subprocess.DEVNULL,
+                    env=dict(environment),
+                    start_new_session=True,
+                )
+            except BaseException:
+                ours.close()
+                raise
+        return Child(process.pid, process.poll, process.wait, ours)
+
+
+def forked(run: Callable[[socket.socket], int]) -> RankProcess:
+    """Start a rank as a copy of this process (start method "fork"); the copy calls ``run`` and exits with its code."""
+    streams.flush()  # what this process has printed must not be written by its copies too
+    # made here, so that it knows its parent
+    process = multiprocessing.get_context("fork").Process(target=lambda: None)
+    with _making_one():
+        ours, theirs = wire.pair()
         try:
-            process = subprocess.Popen(
-                [sys.executable, *warnings, "-c", _SPAWN, str(theirs.fileno()), root],
-                pass_fds=(theirs.fileno(),),
-                stdin=subprocess.DEVNULL,
-                env=dict(environment),
-                start_new_session=True,
-            )
+            pid = os.fork()
         except BaseException:
             ours.close()
+            theirs.close()
             raise
-    return _child_of(process, ours)
-
-
-def forked(run: Callable[[socket.socket], int], close: Sequence[int]) -> RankProcess:
-    """Start a rank as a copy of this process (start method "fork"); the copy calls ``run`` and exits with its code.
-
-    ``close`` are descriptors that the copy must not keep.
-    """
-    ours, theirs = socket.socketpair()
-    try:
-        pid = os.fork()
-    except OSError:
-        ours.close()
+        if pid == 0:
+            code = 1
+            try:
+                ours.close()
+                os.setsid()
+                code = _as_multiprocessing_does(process, lambda: run(theirs))
+            finally:
+                os._exit(code)
         theirs.close()
-        raise
-    if pid == 0:
-        code = 1
-        try:
-            ours.close()
-            for fd in close:
-                with contextlib.suppress(OSError):
-                    os.close(fd)
-            os.setsid()
-            warden.forget_lock()
-            client.forget_lock()
-            code = run(theirs)
-        finally:
-            os._exit(code)
-    theirs.close()
-    waiter = _Waiter(pid)
-    rank = Child(pid, waiter.poll, waiter.wait)
-    rank.job = ours
-    return rank
+        waiter = _Waiter(pid)
+        return Child(pid, waiter.poll, waiter.wait, ours)
+
+
+def _as_multiprocessing_does(process: multiprocessing.process.BaseProcess, run: Callable[[], int]) -> int:
+    """Run in a forked copy, with what multiprocessing keeps of the original's children and queues put right."""
+    # Private: what multiprocessing calls in its own forked children. Its after-fork hooks (queues, locks) have no other
+    # door. Where it is gone, queues that the original has used do not work in the copy.
+    bootstrap = getattr(process, "_bootstrap", None)
+    if bootstrap is None:
+        return run()
+    process.run = lambda: sys.exit(run())  # type: ignore[method-assign]
+    return int(bootstrap())
 
 
 def executed(
@@ -193,13 +239,29 @@ def executed(
         stderr=stderr,
         start_new_session=True,
     )
-    return _child_of(process, None)
+    return Child(process.pid, process.poll, process.wait)
 
 
-def _child_of(process: subprocess.Popen[bytes], job: socket.socket | None) -> RankProcess:
-    rank = Child(process.pid, process.poll, process.wait)
-    rank.job = job
-    return rank
+@contextlib.contextmanager
+def _making_one() -> Iterator[None]:
+    """Make one process at a time. Raises `LaunchError` in a daemonic process, as multiprocessing's does."""
+    global _hooked
+    if multiprocessing.current_process().daemon:
+        raise LaunchError("daemonic processes are not allowed to have children; launch this process with daemon=False")
+    with _making:
+        if not _hooked:
+            _hooked = True
+            os.register_at_fork(after_in_child=_let_go)
+        yield
+
+
+def _let_go() -> None:
+    """In a copy of this process made by fork: the ranks are the original's."""
+    global _making
+    _making = threading.Lock()
+    for one in list(_known):
+        with contextlib.suppress(OSError):
+            one.close()
 
 
 class _Waiter:

@@ -1,10 +1,10 @@
 """The fork server: a process of ours that imported what ranks need and forks each rank from there.
 
-It runs as a program, in a session of its own, started once per process that launches (see `client`). A request is
-one byte on its control socket with three descriptors: the rank's end of its job socket, the write end of a status
-pipe, and a client's end of the control socket, so that a run inside a rank uses this server too.
+It runs as a program (`server_main`), in a session of its own (see `client`). A request is one byte on its control
+socket with three descriptors: the rank's end of its job socket, the write end of a status pipe, and a client's end of
+the control socket, so that a run inside a rank uses this server too.
 
-    status pipe:  the rank's pid (4 bytes, native), and when it has ended its wait status (4 bytes), then closed
+    status pipe:  BORN (the rank's pid and start time), and when it has ended ENDED (its wait status), then closed
 
 No request ends the server; it ends when its last client has closed the control socket.
 """
@@ -18,21 +18,27 @@ import signal
 import socket
 import struct
 import sys
+from typing import NoReturn
 
-WORD = struct.Struct("=i")
+from nbproc.ranks import wire
+
+BORN = struct.Struct("=iQ")
+ENDED = struct.Struct("=i")
 REQUEST = b"r"
 DESCRIPTORS = 3
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
-def main(control_fd: int, preload: list[str]) -> None:
-    """Import the modules named, then fork ranks on request until all clients are gone."""
+def main(control_fd: int, preload: list[str]) -> NoReturn:
+    """Import the modules named, then fork ranks on request until all clients are gone. Does not return."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    control = socket.socket(fileno=control_fd)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    control = wire.at(control_fd)
     troubles = _preload(preload)
     gc.collect()
     gc.freeze()
     _Server(control, troubles).serve()
+    os._exit(0)  # an orderly end of an interpreter with torch in it takes a tenth of a second, for nothing
 
 
 def _preload(modules: list[str]) -> list[str]:
@@ -85,20 +91,21 @@ class _Server:
     def _answer(self) -> bool:
         """Take one request. False at the end of the control socket."""
         try:
-            data, fds, _, _ = socket.recv_fds(self._control, 1, DESCRIPTORS + 1)
-        except InterruptedError:
-            return True
+            data, fds, _, _ = socket.recv_fds(self._control, 1, DESCRIPTORS + 1, wire.CLOSE_ON_EXEC)
+        except ConnectionError:
+            return False
         except OSError as error:
-            # out of descriptors or memory for this one: its client sees its pipe close
-            sys.stderr.write(f"nbproc server: a request could not be received: {error}\n")
+            # out of memory for this one: its client sees its pipe close
+            _say(f"a request could not be received: {error}")
             return True
         if not data and not fds:
             return False
-        if data != REQUEST or len(fds) != DESCRIPTORS:
+        if data == REQUEST and len(fds) == DESCRIPTORS:
+            self._fork(*fds)
+        else:
+            _say(f"this is no request: {data!r} with {len(fds)} descriptors (a limit on open files cuts them off)")
             for fd in fds:
                 os.close(fd)
-            return True
-        self._fork(*fds)
         return True
 
     def _fork(self, job_fd: int, status_fd: int, client_fd: int) -> None:
@@ -115,10 +122,11 @@ class _Server:
         os.close(job_fd)
         os.close(client_fd)
         self._ranks[pid] = status_fd
-        _tell(status_fd, pid)
+        # here nobody else can have got its number yet: it is reaped by this thread only
+        _tell(status_fd, BORN.pack(pid, _start_time(pid)))
 
-    def _become_rank(self, job_fd: int, status_fd: int, client_fd: int) -> None:
-        """In the child: let go of everything that is the server's and become a rank. Does not return."""
+    def _become_rank(self, job_fd: int, status_fd: int, client_fd: int) -> NoReturn:
+        """In the child: let go of everything that is the server's and become a rank."""
         code = 1
         try:
             signal.set_wakeup_fd(-1)
@@ -131,7 +139,9 @@ class _Server:
             from nbproc.ranks import client, worker
 
             client.adopt(client_fd)
-            code = worker.run(socket.socket(fileno=job_fd), troubles=self._troubles)
+            code = worker.run(wire.at(job_fd), troubles=self._troubles)
+        except BaseException as error:
+            _say(f"a rank failed outside of its job: {error!r}")
         finally:
             os._exit(code)
 
@@ -152,27 +162,40 @@ class _Server:
                 return
             status_fd = self._ranks.pop(pid, None)
             if status_fd is not None:
-                _tell(status_fd, status)
+                _tell(status_fd, ENDED.pack(status))
                 os.close(status_fd)
 
 
 def refuse(job_fd: int, why: str) -> None:
     """Say on a rank's job socket, in the rank's place, why it does not exist."""
-    from nbproc.ranks import wire
-
-    with socket.socket(fileno=os.dup(job_fd)) as sock:
-        try:
+    try:
+        with socket.socket(fileno=os.dup(job_fd)) as sock:
             sock.setblocking(False)
             wire.send(sock, wire.Kind.TROUBLE, why.encode())
-        except OSError:
-            pass
+    except OSError:
+        pass
 
 
-def _tell(status_fd: int, word: int) -> None:
+def _start_time(pid: int) -> int:
+    from nbproc.ranks import reap
+
+    return reap.start_time(pid)
+
+
+def _tell(status_fd: int, word: bytes) -> None:
     try:
-        os.write(status_fd, WORD.pack(word))
+        os.write(status_fd, word)
     except OSError:
         pass  # the client is gone; the guardian sees to the rank
+
+
+def _say(text: str) -> None:
+    """Leave a line for the client, which reads it when a rank is not born."""
+    try:
+        sys.stderr.write(f"{text}\n")
+        sys.stderr.flush()
+    except (OSError, ValueError):
+        pass
 
 
 def _note(signum: int, frame: object) -> None:

@@ -7,11 +7,11 @@ exits when its job socket closes, with this process at the latest. Set ``NBPROC_
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import os
 import select
 import threading
+from collections.abc import Mapping
 
 from nbproc.errors import LaunchError
 from nbproc.ranks import client, warden
@@ -33,27 +33,35 @@ class _Pool:
     def __init__(self) -> None:
         self.owner = os.getpid()
         self.lock = threading.Lock()
-        self.ranks: list[tuple[client.Server, Forked]] = []
-        atexit.register(self.close)
+        self.ranks: list[Forked] = []
+        self.open = True
 
-    def take(self) -> Forked | None:
-        server = client.current()
+    def take(self, environment: Mapping[str, str]) -> Forked | None:
+        server = client.current(environment)
+        warden.before_the_end(_end)  # the server is let go of after that: it waits for its ranks
         while True:
             with self.lock:
-                if not self.ranks:
+                rank = next((one for one in self.ranks if one.server is server), None)
+                if rank is None:
                     return None
-                of, rank = self.ranks.pop(0)
-            if of is server and _waits(rank):
+                self.ranks.remove(rank)
+            if _waits(rank):
                 return rank
             rank.close()
 
     def fill(self, wanted: int) -> None:
         server = client.current()
+        warden.before_the_end(_end)
         with self.lock:
+            if not self.open:
+                return
+            for other in [one for one in self.ranks if one.server is not server]:
+                self.ranks.remove(other)
+                other.close()
             missing = min(wanted, limit()) - len(self.ranks)
             for _ in range(missing):
                 try:
-                    self.ranks.append((server, Forked()))
+                    self.ranks.append(Forked())
                 except (OSError, LaunchError):
                     return  # short of something now: the next launch starts its ranks itself
 
@@ -62,7 +70,7 @@ class _Pool:
             return
         with self.lock:
             ranks, self.ranks = self.ranks, []
-        for _, rank in ranks:
+        for rank in ranks:
             rank.close()
 
 
@@ -82,21 +90,25 @@ def _waits(rank: Forked) -> bool:
 
 _pool: _Pool | None = None
 _pool_lock = threading.Lock()
+_hooked = False
 
 
 def _current() -> _Pool:
-    global _pool
+    global _pool, _hooked
     with _pool_lock:
+        if not _hooked:
+            _hooked = True
+            os.register_at_fork(after_in_child=forget)
         if _pool is None or _pool.owner != os.getpid():
             _pool = _Pool()
         return _pool
 
 
-def take() -> Forked:
-    """Return a rank that stands by, or ask for a new one. Raises `OSError` or `LaunchError` as `Forked` does."""
+def take(environment: Mapping[str, str]) -> Forked:
+    """Return a rank that stands by and fits this environment, or ask for one. Raises what `Forked` raises."""
     if limit() == 0:
-        return Forked()
-    return _current().take() or Forked()
+        return Forked(environment)
+    return _current().take(environment) or Forked(environment)
 
 
 def fill(wanted: int) -> None:
@@ -113,7 +125,7 @@ def forget() -> None:
     global _pool, _pool_lock
     _pool_lock = threading.Lock()
     pool, _pool = _pool, None
-    for _, rank in pool.ranks if pool is not None else ():
+    for rank in pool.ranks if pool is not None else ():
         rank.close()
 
 
@@ -125,6 +137,14 @@ def count() -> int:
 def close() -> None:
     """Let all that stand by go."""
     if _pool is not None:
+        _pool.close()
+
+
+def _end() -> None:
+    """At the end of the process: let all go, and start no more of them when runs end now."""
+    if _pool is not None:
+        with _pool.lock:
+            _pool.open = False
         _pool.close()
 
 

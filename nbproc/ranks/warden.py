@@ -12,6 +12,7 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 from nbproc.ranks import platform, reap
@@ -29,6 +30,7 @@ class Warden:
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._facts: dict[str, str] = {}
+        self._behind = False
 
     @property
     def pid(self) -> int | None:
@@ -57,6 +59,17 @@ class Warden:
 
     def ensure(self) -> None:
         """Start the guardian if it does not run, and tell it everything. Sets ``trouble`` if that fails."""
+        if self.pid is not None:
+            return
+        if threading.current_thread() is not threading.main_thread():
+            self._ensure()
+            return
+        # An Interrupt lands in the main thread. There it would leave a guardian that nobody knows of.
+        thread = threading.Thread(target=self._ensure, name="nbproc-guardian-start", daemon=True)
+        thread.start()
+        thread.join()
+
+    def _ensure(self) -> None:
         with self._lock:
             if self._process is None or self._process.poll() is not None:
                 self._start()
@@ -67,9 +80,7 @@ class Warden:
             if self._process is None or self._facts:
                 return
             self._write("bye")
-            assert self._process.stdin is not None
-            with contextlib.suppress(OSError):
-                self._process.stdin.close()
+            self._hang_up()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(timeout)
             self._process = None
@@ -80,7 +91,10 @@ class Warden:
             if self._process is None or self._process.poll() is not None:
                 self._start()
             else:
-                self._write(line)
+                lines = list(self._facts.values()) if self._behind else [line]
+                self._behind = False
+                for one in lines:
+                    self._write(one)
 
     def _forget(self, key: str, line: str) -> None:
         with self._lock:
@@ -88,9 +102,7 @@ class Warden:
                 self._write(line)
 
     def _start(self) -> None:
-        if self._process is not None and self._process.stdin is not None:
-            with contextlib.suppress(OSError):
-                self._process.stdin.close()
+        self._hang_up()
         with contextlib.ExitStack() as stack:
             pidfd = platform.pidfd_open(self.owner)
             if pidfd is not None:
@@ -113,36 +125,65 @@ class Warden:
                     f"the guardian could not be started ({error}): if this process is killed, ranks may be left running"
                 )
                 return
+        assert self._process.stdin is not None
+        os.set_blocking(self._process.stdin.fileno(), False)
         self.trouble = ""
-        atexit.register(_at_exit, self)
+        self._behind = False
         for line in self._facts.values():
             self._write(line)
 
-    def _write(self, line: str) -> None:
+    def _hang_up(self) -> None:
         if self._process is not None and self._process.stdin is not None:
             with contextlib.suppress(OSError):
-                self._process.stdin.write(line.encode() + b"\n")
+                self._process.stdin.close()
+
+    def _write(self, line: str) -> None:
+        """Write a line without blocking; a guardian that does not listen is told again when it does."""
+        if self._process is not None and self._process.stdin is not None:
+            with contextlib.suppress(OSError, ValueError):
+                # None: its pipe is full. A line is shorter than PIPE_BUF, so it is taken whole or not at all.
+                self._behind = self._process.stdin.write(line.encode() + b"\n") is None or self._behind
 
 
 _lock = threading.Lock()
 _warden: Warden | None = None
+_inherited: list[Warden] = []
+_hooked = False
+_closers: list[Callable[[], object]] = []
 
 
 def current() -> Warden:
     """Return this process's warden; a process that was forked gets a new one."""
-    global _warden
+    global _warden, _hooked
     with _lock:
+        if not _hooked:
+            _hooked = True
+            os.register_at_fork(after_in_child=_forked)
         if _warden is None or _warden.owner != os.getpid():
+            if _warden is not None:
+                _inherited.append(_warden)  # its guardian is no child of this process: not to be waited for
             _warden = Warden()
+            atexit.register(_at_exit, _warden)
         return _warden
+
+
+def before_the_end(closer: Callable[[], object]) -> None:
+    """Call this at the end of the process, after runs were waited for and before the guardian is let go of.
+
+    What was given last is called first.
+    """
+    if closer not in _closers:
+        _closers.append(closer)
 
 
 def _at_exit(warden: Warden) -> None:
     if warden.owner == os.getpid():
+        for closer in reversed(_closers):
+            closer()
         warden.close()
 
 
-def forget_lock() -> None:
+def _forked() -> None:
     """In a copy of this process made by fork: another thread may have held the lock."""
     global _lock
     _lock = threading.Lock()

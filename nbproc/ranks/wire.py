@@ -8,12 +8,15 @@ side closes its half of the socket: a rank that waits for that exits.
 from __future__ import annotations
 
 import enum
+import os
 import socket
 import struct
 from collections.abc import Sequence
 
 _HEAD = struct.Struct("!BQ")
 MAX_DESCRIPTORS = 250
+CLOSE_ON_EXEC: int = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
+"""The flag with which descriptors must be received, so that what a rank executes does not keep them."""
 
 
 class Kind(enum.IntEnum):
@@ -37,6 +40,29 @@ class Closed(ConnectionError):
     """The other side is gone."""
 
 
+class Garbled(ConnectionError):
+    """What arrived is no message: somebody else wrote to the socket."""
+
+
+def pair() -> tuple[socket.socket, socket.socket]:
+    """Return two connected sockets that block, whatever `socket.setdefaulttimeout` was told.
+
+    With a default timeout the descriptors themselves are set not to block, also for the process they are sent to.
+    """
+    ours, theirs = socket.socketpair()
+    ours.setblocking(True)
+    theirs.setblocking(True)
+    return ours, theirs
+
+
+def at(fd: int) -> socket.socket:
+    """Return the socket of a descriptor that came from another process: it blocks, and is closed by exec."""
+    os.set_inheritable(fd, False)
+    sock = socket.socket(fileno=fd)
+    sock.setblocking(True)
+    return sock
+
+
 def send(sock: socket.socket, kind: Kind, body: bytes = b"", fds: Sequence[int] = ()) -> None:
     """Send one message, descriptors with it; block until the system took it.
 
@@ -55,11 +81,19 @@ def send(sock: socket.socket, kind: Kind, body: bytes = b"", fds: Sequence[int] 
 
 def receive(sock: socket.socket) -> tuple[Kind, bytes, list[int]]:
     """Receive one message with its descriptors, blocking. Raises `Closed` at the end of the stream."""
-    head, fds, _, _ = socket.recv_fds(sock, _HEAD.size, MAX_DESCRIPTORS)
+    head, fds, _, _ = socket.recv_fds(sock, _HEAD.size, MAX_DESCRIPTORS, CLOSE_ON_EXEC)
     if not head:
         raise Closed("the other side closed the connection")
-    kind, length = _HEAD.unpack(head + _exactly(sock, _HEAD.size - len(head)))
-    return Kind(kind), _exactly(sock, length), fds
+    kind, length = _unpack(head + _exactly(sock, _HEAD.size - len(head)))
+    return kind, _exactly(sock, length), fds
+
+
+def _unpack(head: bytes) -> tuple[Kind, int]:
+    number, length = _HEAD.unpack(head)
+    try:
+        return Kind(number), length
+    except ValueError:
+        raise Garbled(f"this is no message: {head!r}") from None
 
 
 def _exactly(sock: socket.socket, n: int) -> bytes:
@@ -82,7 +116,10 @@ class Inbox:
         self._length = 0
 
     def read(self, sock: socket.socket) -> tuple[Kind, bytes] | None:
-        """Return the next message, None if it is not whole yet. Raises `Closed` (or another `OSError`) at the end."""
+        """Return the next message, None if it is not whole yet. Raises `Closed` (or another `OSError`) at the end.
+
+        `Garbled`, an `OSError` too, says that what came is no message.
+        """
         while True:
             if self._kind is None:
                 missing = _HEAD.size - len(self._head)
@@ -103,5 +140,4 @@ class Inbox:
                 continue
             self._head += piece
             if len(self._head) == _HEAD.size:
-                kind, self._length = _HEAD.unpack(self._head)
-                self._kind = Kind(kind)
+                self._kind, self._length = _unpack(self._head)

@@ -11,7 +11,6 @@ import contextlib
 import faulthandler
 import gc
 import importlib
-import io
 import locale
 import multiprocessing
 import os
@@ -20,6 +19,7 @@ import random
 import signal
 import socket
 import sys
+import tempfile
 import threading
 import time
 import traceback
@@ -28,7 +28,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from nbproc.failures import exit_status, write_error
-from nbproc.ranks import parcel, payload, results, wire
+from nbproc.ranks import parcel, payload, results, streams, threads, wire
 from nbproc.ranks.wire import Kind
 
 if TYPE_CHECKING:
@@ -47,9 +47,11 @@ def run(sock: socket.socket, *, troubles: Sequence[str] = (), inherited: Inherit
     """Be a rank: from waiting for the job to the exit code. Returns once everything that a process does at its end
     is done. ``inherited`` is the function with its arguments where they came by fork.
     """
+    signal.set_wakeup_fd(-1)  # a copy of the caller must not tell the caller's event loop of its own signals
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for signum in (signal.SIGTERM, signal.SIGCHLD):
         signal.signal(signum, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
     if inherited is not None:
         atexit._clear()  # private, and documented by its use in multiprocessing: the caller's hooks are not ours to run
     try:
@@ -68,7 +70,7 @@ def spawned(job_fd: int) -> None:
     """Be a rank in a fresh interpreter. Does not return."""
     code = 1
     try:
-        code = run(socket.socket(fileno=job_fd))
+        code = run(wire.at(job_fd))
     finally:
         os._exit(code)
 
@@ -91,8 +93,8 @@ class _Rank:
         try:
             for trouble in [*troubles, *take_on(self._job, fds, fresh=inherited is None)]:
                 wire.send(self._sock, Kind.TROUBLE, trouble.encode())
+            _interruptible(True)  # before anybody is told: a Stop that comes at once must not be lost
             wire.send(self._sock, Kind.READY)
-            _interruptible(True)
             ending = _call_setup(self._job)
             function, args = inherited or self._unpack()
             try:
@@ -101,6 +103,7 @@ class _Rank:
                 if ending is not None:
                     ending()
             _interruptible(False)
+            return self._returned(value)
         except SystemExit as error:
             _interruptible(False)
             code, text = exit_status(error)
@@ -113,7 +116,6 @@ class _Rank:
         except BaseException as error:
             _interruptible(False)
             return self._raised(error, Kind.INTERRUPTED if isinstance(error, KeyboardInterrupt) else Kind.RAISED)
-        return self._returned(value)
 
     def _unpack(self) -> Inherited:
         arrival = payload.receive(self._sock)
@@ -122,7 +124,7 @@ class _Rank:
         return roots[ENTRYPOINT], roots[ARGUMENTS]
 
     def _returned(self, value: object) -> int:
-        flush()
+        streams.flush()
         try:
             with results.pack_result(value) as packed:
                 wire.send(self._sock, Kind.RETURNED)
@@ -137,7 +139,7 @@ class _Rank:
         write_error(self._job.error_file, error, self._cells, self._job.rank)
         if show and kind is Kind.RAISED:
             _print_traceback(error)
-        flush()
+        streams.flush()
         with contextlib.suppress(OSError):
             wire.send(self._sock, kind, str(code).encode())
         return code
@@ -153,7 +155,7 @@ class _Rank:
                 except BaseException:
                     with contextlib.suppress(Exception):
                         traceback.print_exc()
-        flush()
+        streams.flush()
         return code
 
 
@@ -170,17 +172,18 @@ def take_on(job: Job, fds: list[int], *, fresh: bool) -> list[str]:
             locale.setlocale(locale.LC_ALL, job.settings.locale)
         except locale.Error as error:
             troubles.append(f"the locale could not be set: {error}")
-    _redirect(job, fds)
+    streams.redirect(job.stdout, job.stderr, fds)
     process = multiprocessing.current_process()
     process.name = job.process_name
+    process.daemon = job.daemon
     if fresh:
         main = types.ModuleType("__main__")
         main.__dict__["__builtins__"] = __builtins__
         sys.modules["__main__"] = main
-        process.daemon = job.daemon
     importlib.invalidate_caches()
+    tempfile.tempdir = None  # TMPDIR may have changed
     _seed()
-    troubles += _threads(job.environment)
+    threads.set_counts(job.environment, forked=not fresh)
     _share(job.settings.sharing_strategy)
     faulthandler.enable(file=2)
     if SAMPLE_SIGNAL is not None:
@@ -190,13 +193,6 @@ def take_on(job: Job, fds: list[int], *, fresh: bool) -> list[str]:
             faulthandler.register(SAMPLE_SIGNAL, file=stack, all_threads=True)
     gc.enable()
     return troubles
-
-
-def flush() -> None:
-    """Flush this process's streams, Python's and nobody's fault if one is broken."""
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(Exception):
-            stream.flush()
 
 
 def _interruptible(yes: bool) -> None:
@@ -222,28 +218,6 @@ def _change_environment(wanted: Mapping[str, str]) -> None:
             os.environ[name] = value
 
 
-def _redirect(job: Job, fds: list[int]) -> None:
-    """Point descriptors 1 and 2 at the rank's files, or at the caller's own streams that came along."""
-    given = iter(fds)
-    for number, path in ((1, job.stdout), (2, job.stderr)):
-        if path is not None:
-            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        else:
-            fd = next(given)
-        os.dup2(fd, number)
-        os.close(fd)
-    null = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(null, 0)
-    os.close(null)
-    sys.stdin = sys.__stdin__ = open(0, encoding="utf-8", closefd=False)
-    sys.stdout = sys.__stdout__ = _stream(1, "backslashreplace")
-    sys.stderr = sys.__stderr__ = _stream(2, "backslashreplace")
-
-
-def _stream(fd: int, errors: str) -> io.TextIOWrapper:
-    return open(fd, "w", encoding="utf-8", errors=errors, closefd=False, buffering=1)
-
-
 def _seed() -> None:
     """Draw new seeds, as a new process does."""
     random.seed()
@@ -255,29 +229,11 @@ def _seed() -> None:
         torch.default_generator.seed()
 
 
-def _threads(environment: Mapping[str, str]) -> list[str]:
-    """Make thread counts hold that libraries imported ahead read from the environment when they were loaded."""
-    torch: Any = sys.modules.get("torch")
-    wanted = environment.get("OMP_NUM_THREADS", "").split(",")[0].strip()
-    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    count = int(wanted) if wanted.isdigit() and int(wanted) > 0 else available
-    if torch is not None and torch.get_num_threads() != count:
-        torch.set_num_threads(count)
-    blas = environment.get("OPENBLAS_NUM_THREADS", "").strip()
-    blas_count = int(blas) if blas.isdigit() and int(blas) > 0 else count
-    if "numpy" in sys.modules and blas_count != 1:
-        try:
-            import threadpoolctl
-        except ImportError:
-            return ["threadpoolctl is not installed: numpy's own routines use one thread in the ranks"]
-        threadpoolctl.threadpool_limits(blas_count, user_api="blas")
-    return []
-
-
 def _share(strategy: str | None) -> None:
-    torch: Any = sys.modules.get("torch")
-    if strategy is not None and torch is not None:
-        torch.multiprocessing.set_sharing_strategy(strategy)
+    """Use the caller's way to share tensors. Where that is torch's own default, torch need not be loaded for it."""
+    default = "file_descriptor" if sys.platform == "linux" else "file_system"
+    if strategy is not None and ("torch" in sys.modules or strategy != default):
+        importlib.import_module("torch.multiprocessing").set_sharing_strategy(strategy)
 
 
 def _print_traceback(error: BaseException) -> None:

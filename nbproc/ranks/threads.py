@@ -1,0 +1,70 @@
+"""How many threads the numerical libraries of a rank use.
+
+They read it from the environment when they are loaded, which for a rank may have been before its environment was known.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+_OPENBLAS = (
+    "openblas_set_num_threads",
+    "openblas_set_num_threads64_",
+    "scipy_openblas_set_num_threads",
+    "scipy_openblas_set_num_threads64_",
+)
+"""What the function is called in OpenBLAS itself and in the copies that numpy and scipy bring along."""
+
+
+def set_counts(environment: Mapping[str, str], *, forked: bool) -> None:
+    """Make the counts of this environment hold in the libraries that are loaded already.
+
+    In a forked copy of the caller, whose threads did not come along, OpenMP's are only ever made fewer: GNU OpenMP
+    waits for ever for the threads of a pool that was there before the fork.
+    """
+    count = _number(environment, "OMP_NUM_THREADS") or _available()
+    torch: Any = sys.modules.get("torch")
+    if torch is not None:
+        now = torch.get_num_threads()
+        if now > count or (now < count and not forked):
+            torch.set_num_threads(count)
+    if "numpy" in sys.modules and not forked:
+        _set_blas(_number(environment, "OPENBLAS_NUM_THREADS") or count)
+
+
+def _number(environment: Mapping[str, str], name: str) -> int | None:
+    text = environment.get(name, "").split(",")[0].strip()
+    return int(text) if text.isdigit() and int(text) > 0 else None
+
+
+def _available() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _set_blas(count: int) -> None:
+    try:
+        import threadpoolctl
+    except ImportError:
+        _set_openblas(count)
+    else:
+        threadpoolctl.threadpool_limits(count, user_api="blas")
+
+
+def _set_openblas(count: int) -> None:
+    """Do for OpenBLAS, which numpy brings along, what threadpoolctl does for any library."""
+    try:
+        with open("/proc/self/maps") as maps:
+            paths = {line.split(maxsplit=5)[5].strip() for line in maps if "openblas" in line}
+    except OSError:
+        return
+    for path in paths:
+        with contextlib.suppress(OSError):
+            library = ctypes.CDLL(path)
+            for name in _OPENBLAS:
+                if (function := getattr(library, name, None)) is not None:
+                    function(count)
