@@ -150,6 +150,9 @@ class Lab:
         work = self.root / "work"
         for folder in (home, work):
             folder.mkdir(parents=True, exist_ok=True)
+        overrides = home / "config" / "labconfig" / "default_setting_overrides.json"
+        overrides.parent.mkdir(parents=True, exist_ok=True)
+        overrides.write_text('{"@jupyterlab/apputils-extension:notification": {"fetchNews": "false"}}')
         env = {
             **os.environ,
             "HOME": str(home),

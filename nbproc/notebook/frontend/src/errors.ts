@@ -1,135 +1,117 @@
 // Why a run failed: the first cause, then the other failures, the consequences folded.
 
-import { h, type Child } from "./dom";
-import { count, ranksWord } from "./format";
+import { h } from "./dom";
+import { count, plural, ranksWord } from "./format";
 import type { Failure, FailureGroup, Frame, Report, Trace } from "./protocol";
 
-/** Above the tabs: the first cause in two lines, and the lines of source around it. */
-export function banner(report: Report, source: boolean, details: () => void): HTMLElement {
-  const first = report.groups[0];
-  const failure = first?.failure;
-  const frame = failure?.trace && deepest(failure.trace);
-  const stopped = report.stopped.map(([ranks, where]) => `${ranksWord(ranks)} stopped${where ? ` ${where}` : ""}`);
-  const rest = report.groups.slice(1).filter((group) => group.kind === "consequence");
-  const lost = rest.flatMap((group) => group.ranks);
-  if (lost.length) stopped.unshift(`${ranksWord(lost)} failed as a consequence`);
+/** Above the tabs: the first cause in two lines; with `details` the source around it and a way to the whole. */
+export function banner(report: Report, nprocs: number, details: (() => void) | null): HTMLElement {
+  const first = report.groups[0]!;
+  const n = first.ranks.length;
+  const alone = n === nprocs || (n > 1 && report.groups.length === 1);
+  const { failure } = first;
+  const frame = failure.trace?.frames[failure.at] ?? failure.stack[failure.at];
   return h(
     "div",
     { class: "nb-cause", role: "alert" },
-    h("div", {}, h("strong", {}, first ? lead(first, report) : "failed"), ": ", h("code", {}, failure?.words ?? "")),
-    failure?.where ? h("div", { class: "nb-where" }, failure.where) : null,
-    failure?.hint ? h("div", { class: "nb-where" }, failure.hint) : null,
-    source && frame ? sourceOf(frame) : null,
-    stopped.length || source
-      ? h(
-          "div",
-          { class: "nb-where" },
-          stopped.length ? `${stopped.join("; ")}. ` : "",
-          source ? h("button", { type: "button", class: "nb-link", click: details }, "Full traceback") : null,
-        )
-      : null,
+    h("div", { class: "nb-lead" }, ...lead(first, alone)),
+    failure.where ? h("div", { class: "nb-where" }, failure.where) : null,
+    details && frame ? sourceOf(frame, 1) : null,
+    h(
+      "div",
+      { class: "nb-where" },
+      report.rest.length ? `${report.rest.join("; ")}. ` : "",
+      details ? h("button", { type: "button", class: "nb-link", click: details }, "Full traceback") : null,
+    ),
   );
 }
 
-function lead(group: FailureGroup, report: Report): string {
-  const ranks = ranksWord(group.ranks);
-  if (report.groups.length === 1 && !report.stopped.length) return `${ranks} failed${group.ranks.length > 1 ? " (same)" : ""}`;
-  return group.ranks.length > 1 ? `${ranks} failed first (same)` : `${ranks} failed first`;
+function lead({ ranks, failure }: FailureGroup, alone: boolean): (Node | string)[] {
+  if (!failure.raised) return [h("strong", {}, `${ranksWord(ranks)} ${failure.words}`)];
+  const words = `${ranksWord(ranks)} failed${alone ? "" : " first"}${ranks.length > 1 ? " (same)" : ""}`;
+  return [h("strong", {}, words), ": ", h("code", {}, failure.words)];
 }
 
 export function errors(report: Report): HTMLElement {
   const own = report.groups.filter((group) => group.kind !== "consequence");
   const rest = report.groups.filter((group) => group.kind === "consequence");
-  const part = (group: FailureGroup): HTMLElement =>
-    h(
-      "section",
-      { class: "nb-failure", "data-kind": group.kind },
-      h("h4", {}, ranksWord(group.ranks), h("span", {}, ...aside(group, report))),
-      body(group.failure),
-    );
   return h(
     "div",
-    { class: "nb-errors" },
-    ...own.map(part),
+    { class: "nb-errors", tabindex: 0, "aria-label": "Failures" },
+    ...own.map((group) => part(group, own.length + rest.length > 1)),
     rest.length > 0 &&
       h(
         "details",
         {},
-        h("summary", {}, `${ranksWord(rest.flatMap((group) => group.ranks))} failed as a consequence`),
-        ...rest.map(part),
+        h("summary", {}, `${ranksWord(rest.flatMap((group) => group.ranks))} then lost the connection`),
+        ...rest.map((group) => part(group, true)),
       ),
-    report.more > 0 && h("p", { class: "nb-quiet" }, `${count(report.more)} more failures are in the run directory.`),
+    report.more > 0 && h("p", { class: "nb-quiet" }, `${plural(report.more, "more failure")}; see the run's directory`),
   );
 }
 
-function aside(group: FailureGroup, report: Report): Child[] {
-  const words: string[] = [];
-  if (group.kind === "first" && report.groups.length + report.stopped.length > 1) words.push("first");
-  if (group.ranks.length > 1) words.push("same failure");
-  return words.length ? [words.join(", ")] : [];
-}
-
-function body(failure: Failure): HTMLElement {
-  const { trace } = failure;
+function part({ ranks, kind, failure }: FailureGroup, titled: boolean): HTMLElement {
+  const aside = [kind === "first" && "first", ranks.length > 1 && "same failure"].filter(Boolean).join(", ");
   return h(
-    "div",
-    {},
-    trace ? traceback(trace) : h("div", { class: "nb-raised" }, failure.words),
-    failure.hint ? h("p", {}, failure.hint) : null,
-    failure.message ? h("pre", { tabindex: 0 }, failure.message) : null,
-    failure.fatal ? h("pre", { tabindex: 0, "aria-label": "Stack of the crash" }, failure.fatal) : null,
-    failure.stderr.length > 0 && h("p", { class: "nb-quiet" }, "Last lines of stderr.log"),
-    failure.stderr.length > 0 && h("pre", { tabindex: 0 }, failure.stderr.join("\n")),
+    "section",
+    { class: "nb-failure" },
+    titled ? h("h4", {}, ranksWord(ranks), h("span", {}, aside)) : null,
+    ...body(failure),
   );
+}
+
+function body(failure: Failure): (HTMLElement | null)[] {
+  const { trace, stack, message, stderr } = failure;
+  return [
+    trace ? traceback(trace) : null,
+    stack.length ? h("div", { class: "nb-trace" }, ...stack.flatMap((frame) => frameOf(frame))) : null,
+    trace ? null : h("div", { class: "nb-raised" }, failure.words),
+    message ? h("pre", { tabindex: 0 }, message) : null,
+    stderr.length ? h("p", { class: "nb-quiet" }, "Last lines of its stderr") : null,
+    stderr.length ? h("pre", { tabindex: 0 }, stderr.join("\n")) : null,
+  ];
 }
 
 function traceback(trace: Trace): HTMLElement {
-  const linked = trace.linked.map(([kind, other]) =>
-    h(
-      "div",
-      {},
-      traceback(other),
-      h("p", { class: "nb-quiet" }, kind === "cause" ? "caused the following:" : "and while it was handled:"),
-    ),
-  );
-  const frames = trace.frames.map(frameOf);
-  if (trace.hidden) {
-    frames.splice(trace.cut, 0, h("p", { class: "nb-quiet" }, `${count(trace.hidden)} frames are left out`));
-  }
+  const linked = trace.linked.flatMap(([kind, other]) => [
+    traceback(other),
+    h("p", { class: "nb-quiet" }, kind === "cause" ? "was the cause of" : "and while that was handled"),
+  ]);
   return h(
     "div",
     { class: "nb-trace" },
     ...linked,
-    ...frames,
+    ...trace.frames.flatMap((frame) => frameOf(frame)),
     h("div", { class: "nb-raised" }, h("strong", {}, trace.type), trace.message ? `: ${trace.message}` : ""),
     ...trace.notes.map((note) => h("div", { class: "nb-note" }, note)),
     ...trace.group.map((member) => h("div", { class: "nb-member" }, traceback(member))),
   );
 }
 
-function frameOf(frame: Frame): HTMLElement {
-  return h(
-    "div",
-    { class: "nb-frame" },
-    h("div", { class: "nb-place", title: frame.file }, h("span", {}, frame.function), ", ", frame.place),
-    frame.source.length > 0 ? sourceOf(frame) : null,
-  );
+function frameOf(frame: Frame): (HTMLElement | null)[] {
+  const place = frame.function ? [h("b", {}, frame.function), `, ${frame.place}`] : [frame.place];
+  return [
+    frame.skipped ? h("p", { class: "nb-quiet" }, `${count(frame.skipped)} frames are left out`) : null,
+    h(
+      "div",
+      { class: "nb-frame", "data-library": frame.library },
+      h("div", { class: "nb-place", title: frame.file }, ...place),
+      frame.source.length > 0 && sourceOf(frame),
+    ),
+  ];
 }
 
-function sourceOf(frame: Frame): HTMLElement {
-  const width = String(frame.source.at(-1)?.[0] ?? 0).length;
+function sourceOf(frame: Frame, around = 9): HTMLElement {
+  const near = frame.source.filter(([number]) => Math.abs(number - frame.line) <= around);
+  const width = String(near.at(-1)?.[0] ?? 0).length;
   return h(
     "pre",
-    { class: "nb-source", tabindex: 0, "aria-label": `Source of ${frame.function}` },
-    ...frame.source.map(([number, line]) => {
+    { class: "nb-source", tabindex: 0, "aria-label": `Source, ${frame.place}` },
+    ...near.map(([number, line]) => {
       const here = number === frame.line;
       const [from, to] = (here && frame.columns) || [0, 0];
-      const code = to > from ? [line.slice(0, from), h("u", {}, line.slice(from, to)), line.slice(to)] : [line];
-      return h("div", here ? { class: "nb-here" } : {}, h("i", {}, String(number).padStart(width)), ...code, line ? "" : " ");
+      const code = to > from ? [line.slice(0, from), h("u", {}, line.slice(from, to)), line.slice(to)] : [line || " "];
+      return h("div", here ? { class: "nb-here" } : {}, h("i", {}, String(number).padStart(width)), ...code);
     }),
   );
-}
-
-function deepest(trace: Trace): Frame | undefined {
-  return [...trace.frames].reverse().find((frame) => frame.place.startsWith("cell [")) ?? trace.frames.at(-1);
 }

@@ -269,13 +269,13 @@ export class LogPane {
 
   guess(row: Row): number {
     const height = this.measured?.height ?? 18;
-    if (row.stream === DISPLAY && !row.gap) return height * 2;
+    if (row.stream === DISPLAY && !row.gap) return row.text ? height * 2 : 0;
     if (!this.controls.wrap) return height;
     return height * Math.max(1, Math.ceil(row.text.length / this.columns));
   }
 
   measure(row: Row): boolean {
-    return this.controls.wrap || (row.stream === DISPLAY && !row.gap);
+    return row.stream === DISPLAY ? !row.gap && row.text !== "" : this.controls.wrap;
   }
 
   width(row: Row): number {
@@ -306,10 +306,9 @@ export class LogPane {
     if (controls.time) parts.push(h("span", { class: "nb-time" }, timestamp(row.time)));
     if (row.stream === DISPLAY) {
       const holder = h("div", { class: "nb-display" });
-      figure(holder, row, this.store, () => {
-        this.schedule();
-      });
+      figure(holder, row, this.store, this.theme, () => this.schedule());
       element.classList.add("nb-shown");
+      element.hidden = !row.text;
       element.replaceChildren(...parts, holder);
       return;
     }
@@ -342,7 +341,7 @@ export class LogPane {
   refreshFigures(): void {
     for (const [row, { element }] of this.list.painting()) {
       const holder = row.stream === DISPLAY ? element.querySelector<HTMLElement>(".nb-display") : null;
-      if (holder) figure(holder, row, this.store, () => this.schedule());
+      if (holder) figure(holder, row, this.store, this.theme, () => this.schedule());
     }
   }
 

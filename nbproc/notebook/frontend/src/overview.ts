@@ -118,7 +118,7 @@ export class Overview {
       const silent = state === "running" && started !== null ? now - Math.max(started, log?.heard ?? 0) : 0;
       const where = store.where.get(rank);
       text(cells.quiet, silent >= SILENT ? `no output for ${clock(silent)}${where ? `, in ${where}` : ""}` : "");
-      const n = log?.displays ?? 0;
+      const n = log?.displays.size ?? 0;
       if (cells.figures.hidden !== (n === 0)) cells.figures.hidden = n === 0;
       text(cells.figures.lastElementChild!, n ? String(n) : "");
       attr(cells.figures, "title", n ? `${n} displayed` : null);

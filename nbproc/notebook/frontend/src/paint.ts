@@ -1,6 +1,6 @@
 // A line of a log -> elements: its colours, and marks where a filter or a search has found something.
 
-import { parse, readable, type Colour, type Style } from "./ansi";
+import { parse, readable, type Style } from "./ansi";
 import { h } from "./dom";
 
 export interface Mark {
@@ -15,6 +15,7 @@ export const DRAWN = 4_000;
 export interface Theme {
   dark: boolean;
   background: number[];
+  ink: number[];
 }
 
 export function matches(expression: RegExp, text: string, limit = 500): [number, number][] {
@@ -31,7 +32,7 @@ export function matches(expression: RegExp, text: string, limit = 500): [number,
 export function draw(into: HTMLElement, source: string, theme: Theme, marks: Mark[] = [], limit = Infinity): void {
   const cut = source.length > limit * 2 ? source.slice(0, limit * 2) : source;
   const { plain, spans } = parse(cut);
-  if (spans.length <= 1 && !marks.length && plain.length <= limit && !spans[0]?.style) {
+  if (spans.length <= 1 && !marks.length && plain.length <= limit && !spans[0]?.style && !BAR.test(plain)) {
     into.textContent = plain;
     return;
   }
@@ -45,7 +46,7 @@ export function draw(into: HTMLElement, source: string, theme: Theme, marks: Mar
       const inside = mark !== undefined && mark.start <= at;
       const stop = Math.min(end, mark ? (inside ? mark.end : mark.start) : end);
       const piece = plain.slice(at, stop);
-      if (!span.style && !inside) pieces.push(document.createTextNode(piece));
+      if (!span.style && !inside) pieces.push(...bars(piece));
       else {
         const element = h(inside ? "mark" : "span", inside ? { "data-kind": mark.kind } : {}, piece);
         if (span.style) dress(element, span.style, theme);
@@ -59,6 +60,17 @@ export function draw(into: HTMLElement, source: string, theme: Theme, marks: Mar
     pieces.push(h("span", { class: "nb-cut" }, ` … ${rest} more characters; Wrap shows them`));
   }
   into.replaceChildren(...pieces);
+}
+
+const BAR = /[\u2580-\u259f]{2,}/;
+
+/** The filled part of a progress bar has the accent's colour. */
+function bars(piece: string): Node[] {
+  const found = BAR.exec(piece);
+  if (!found) return [document.createTextNode(piece)];
+  const end = found.index + found[0].length;
+  const before = document.createTextNode(piece.slice(0, found.index));
+  return [before, h("span", { class: "bar" }, found[0]), ...bars(piece.slice(end))];
 }
 
 const cache = new Map<string, string>();
@@ -78,12 +90,12 @@ function dress(element: HTMLElement, style: Style, theme: Theme): void {
   if (Array.isArray(fg)) element.style.color = rgb(fg, Array.isArray(bg) ? bg : theme.background, bg === null);
   if (Array.isArray(bg)) {
     element.style.backgroundColor = `rgb(${bg.join(",")})`;
-    if (fg === null) element.style.color = rgb(theme.dark ? [230, 230, 230] : [30, 30, 30], bg, true);
+    if (fg === null) element.style.color = rgb(theme.ink, bg, true);
   }
   if (classes.length) element.className = classes.join(" ");
 }
 
-function rgb(colour: Colour & number[], background: number[], adjust: boolean): string {
+function rgb(colour: number[], background: number[], adjust: boolean): string {
   if (!adjust) return `rgb(${colour.join(",")})`;
   const key = `${colour.join()}/${background.join()}`;
   let value = cache.get(key);

@@ -26,14 +26,15 @@ export interface Frame {
   line: number;
   source: [number, string][];
   columns: [number, number] | null;
+  /** Frames that are left out just before this one. */
+  skipped: number;
+  library: boolean;
 }
 
 export interface Trace {
   type: string;
   message: string;
   notes: string[];
-  hidden: number;
-  cut: number;
   frames: Frame[];
   linked: ["cause" | "context", Trace][];
   group: Trace[];
@@ -41,12 +42,15 @@ export interface Trace {
 
 export interface Failure {
   words: string;
+  /** The words are an exception's, not a sentence without its subject ("was killed by SIGKILL"). */
+  raised: boolean;
   where: string;
-  hint: string;
-  fatal: string;
-  stderr: string[];
-  message: string;
+  /** The frame that `where` names, -1 if there is none. */
+  at: number;
   trace: Trace | null;
+  stack: Frame[];
+  message: string;
+  stderr: string[];
 }
 
 export interface FailureGroup {
@@ -59,7 +63,7 @@ export interface Report {
   headline: string;
   groups: FailureGroup[];
   more: number;
-  stopped: [number[], string][];
+  rest: string[];
 }
 
 /** [rank, stream, number of the first line, lines, 1 if the last line is not complete, time] */
@@ -113,6 +117,7 @@ export interface DisplayData {
   to: string;
   rank: number;
   file: string;
+  update: number;
   part: number;
   parts: number;
   error?: string;
@@ -136,7 +141,7 @@ export type Question =
   | { t: "ping" }
   | { t: "replay" }
   | { t: "page"; rank: number; stream: number; first: number; count: number }
-  | { t: "display"; rank: number; file: string }
+  | { t: "display"; rank: number; file: string; update: number }
   | { t: "file"; rank: number; stream: number; offset: number }
   | { t: "stop" }
   | { t: "kill" };

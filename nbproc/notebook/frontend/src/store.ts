@@ -1,6 +1,7 @@
 // Everything the browser knows of one run. Views paint it; the kernel fills it. One per run and page, however
 // many views and models there are.
 
+import { note } from "./figure";
 import { DISPLAY, ERR, Lines, OUT, REACH, type Row } from "./lines";
 import {
   ended,
@@ -35,7 +36,8 @@ export class RankLog {
   lost = [false, false, false];
   last: Row | null = null;
   heard = 0;
-  displays = 0;
+  /** Displays that stand in the log, by their number. */
+  displays = new Map<number, Row>();
   characters = 0;
   /** Rows that were asked for from the log: they are kept until the view follows the end again. */
   paged = 0;
@@ -209,14 +211,35 @@ export class RunStore {
     if (row.n > next) {
       recent.clear();
       if (next === 0 && log.oldest[s] === 0) log.oldest[s] = row.n;
-      else this.add(log, { ...row, n: next, gap: row.n - next, text: "", open: false });
+      else if (s !== DISPLAY) this.add(log, { ...row, n: next, gap: row.n - next, text: "", open: false });
     }
     log.next[s] = row.n + 1;
     recent.set(row.n, row);
     recent.delete(row.n - REACH);
-    if (s === DISPLAY) log.displays++;
-    else if (row.text.trim()) log.last = row;
+    if (s === DISPLAY && this.redisplayed(log, row)) return;
+    if (s !== DISPLAY && row.text.trim()) log.last = row;
     this.add(log, row);
+  }
+
+  /** A display may replace an earlier one, or take all before it away. Returns true if it needs no row. */
+  private redisplayed(log: RankLog, row: Row): boolean {
+    const { n, clear } = note(row.text);
+    const change = (known: Row, text: string): void => {
+      known.text = text;
+      known.version++;
+      log.lines.edits++;
+      this.all.edits++;
+    };
+    if (clear) {
+      for (const known of log.displays.values()) change(known, "");
+      log.displays.clear();
+      return true;
+    }
+    if (n === null) return false;
+    const known = log.displays.get(n);
+    if (known) change(known, row.text);
+    else log.displays.set(n, row);
+    return known !== undefined;
   }
 
   private add(log: RankLog, row: Row): void {
@@ -334,6 +357,7 @@ export class RunStore {
     for (const [rank, fresh] of byRank) {
       this.grow(rank + 1);
       const log = this.ranks[rank]!;
+      settleDisplays(fresh);
       const joined = close(join(log.lines.list(), fresh));
       log.lines.replace(joined);
       this.index(log, joined);
@@ -346,7 +370,8 @@ export class RunStore {
     log.recent = [new Map(), new Map(), new Map()];
     log.next = [0, 0, 0];
     log.last = null;
-    log.characters = log.displays = 0;
+    log.characters = 0;
+    log.displays.clear();
     const seen = [false, false, false];
     for (const row of rows) {
       const s = row.stream;
@@ -358,8 +383,10 @@ export class RunStore {
       if (row.gap) continue;
       log.next[s] = Math.max(log.next[s]!, row.n + 1);
       log.heard = Math.max(log.heard, row.time);
-      if (s === DISPLAY) log.displays++;
-      else if (row.text.trim() && (!log.last || row.time >= log.last.time)) log.last = row;
+      if (s === DISPLAY) {
+        const { n } = note(row.text);
+        if (n !== null) log.displays.set(n, row);
+      } else if (row.text.trim() && (!log.last || row.time >= log.last.time)) log.last = row;
     }
     for (let i = Math.max(0, rows.length - 3 * REACH); i < rows.length; i++) {
       const row = rows[i]!;
@@ -410,13 +437,13 @@ export class RunStore {
     log.lines.replace(held);
   }
 
-  display(rank: number, file: string): Display {
-    const key = `${rank}/${file}`;
+  display(rank: number, file: string, update: number): Display {
+    const key = `${rank}/${file}/${update}`;
     let held = this.displays.get(key);
     if (!held) {
       held = { state: "asked", data: [], error: "", version: 0 };
       this.displays.set(key, held);
-      this.ask({ t: "display", rank, file });
+      this.ask({ t: "display", rank, file, update });
       for (const [old] of this.displays) {
         if (this.displays.size <= DISPLAYS_HELD) break;
         this.displays.delete(old);
@@ -426,7 +453,7 @@ export class RunStore {
   }
 
   private takeDisplay(message: DisplayData, data: Uint8Array): void {
-    const held = this.displays.get(`${message.rank}/${message.file}`);
+    const held = this.displays.get(`${message.rank}/${message.file}/${message.update}`);
     if (!held || held.state === "here" || message.part !== held.data.length) return;
     held.error = message.error ?? "";
     held.data.push(data);
@@ -465,6 +492,24 @@ export class RunStore {
   }
 }
 
+/** Let later displays replace earlier ones; what is replaced or cleared keeps an empty row. */
+function settleDisplays(rows: Row[]): void {
+  const shown = new Map<number, Row>();
+  for (const row of rows) {
+    if (row.stream !== DISPLAY) continue;
+    const { n, clear } = note(row.text);
+    const known = n === null ? undefined : shown.get(n);
+    if (clear) {
+      for (const earlier of shown.values()) earlier.text = "";
+      shown.clear();
+      row.text = "";
+    } else if (known) {
+      known.text = row.text;
+      row.text = "";
+    } else if (n !== null) shown.set(n, row);
+  }
+}
+
 /** Mark the lines that are missing between the rows of each stream; forget marks that are filled. */
 function close(rows: Row[]): Row[] {
   const next: (number | null)[] = [null, null, null];
@@ -472,7 +517,7 @@ function close(rows: Row[]): Row[] {
   for (const row of rows) {
     if (row.gap) continue;
     const expected = next[row.stream]!;
-    if (next[row.stream] !== null && row.n > expected) {
+    if (next[row.stream] !== null && row.n > expected && row.stream !== DISPLAY) {
       closed.push({ ...row, n: expected, gap: row.n - expected, text: "", open: false });
     }
     next[row.stream] = Math.max(expected ?? 0, row.n + 1);

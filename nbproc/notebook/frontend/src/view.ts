@@ -26,7 +26,7 @@ let views = 0;
 export class View {
   private readonly id = `nb${++views}`;
   private readonly controls: Controls;
-  private readonly theme: Theme = { dark: false, background: [255, 255, 255] };
+  private readonly theme: Theme = { dark: false, background: [255, 255, 255], ink: [31, 35, 40] };
   private root = h("section", { class: "nb-run" });
   private mark = h("i", { class: "nb-mark nb-big" });
   private state = h("strong", { class: "nb-word", role: "status" });
@@ -38,6 +38,7 @@ export class View {
   private cause = h("div");
   private tabs = h("div", { class: "nb-tabs", role: "tablist", "aria-label": "Views of the run" });
   private panel = h("div", { class: "nb-panel", role: "tabpanel" });
+  private ending = h("span", { class: "nb-grow" });
   private foot = h("div", { class: "nb-foot" });
   private said = h("span", { class: "nb-headline" });
   private dir = h("span", { class: "nb-dir" });
@@ -81,7 +82,7 @@ export class View {
         this.name,
         this.facts,
         this.marks,
-        h("span", { class: "nb-grow" }),
+        this.ending,
         this.stop,
       ),
       this.notice,
@@ -104,6 +105,7 @@ export class View {
       },
       { passive: false },
     );
+    this.tabs.addEventListener("scroll", () => this.fadeTabs(), { passive: true });
     this.marks.addEventListener("keydown", (event) => this.moveInMarks(event));
     root.addEventListener("keydown", (event) => this.key(event));
     this.el.replaceChildren(root);
@@ -161,7 +163,9 @@ export class View {
         this.pane.refreshFigures();
       }
     }
-    text(this.said, [snap.headline, ...snap.notes].filter(Boolean).join("; "));
+    text(this.ending, over ? snap.headline : "");
+    attr(this.ending, "title", over ? snap.headline : null);
+    text(this.said, [over ? "" : snap.headline, ...snap.notes].filter(Boolean).join("; "));
     text(this.dir, snap.dir ? `logs: ${shorten(snap.dir)}` : "");
     attr(this.dir, "title", snap.dir || null);
     this.foot.hidden = !snap.headline && !snap.notes.length && !snap.dir;
@@ -287,6 +291,7 @@ export class View {
         this.tabButtons.set(tab, button);
       }
       this.tabs.replaceChildren(...wanted.map((tab) => this.tabButtons.get(tab)!));
+      this.fadeTabs();
     }
     for (const [tab, button] of this.tabButtons) {
       const chosen = tab === this.controls.tab;
@@ -297,6 +302,14 @@ export class View {
     }
   }
 
+  /** Show at which end of the row there are more tabs. */
+  private fadeTabs(): void {
+    const { scrollLeft, scrollWidth, clientWidth, classList } = this.tabs;
+    classList.toggle("nb-over", scrollWidth > clientWidth + 1);
+    classList.toggle("nb-start", scrollLeft < 4);
+    classList.toggle("nb-end", scrollLeft + clientWidth > scrollWidth - 4);
+  }
+
   private failure(): void {
     const { report } = this.store;
     this.reportShown = report;
@@ -304,7 +317,7 @@ export class View {
     const key = report ? `${JSON.stringify(report)}${inErrors}` : "";
     if (key === this.bannerKey) return;
     this.bannerKey = key;
-    this.cause.replaceChildren(...(report ? [banner(report, !inErrors, () => this.open("errors"))] : []));
+    this.cause.replaceChildren(...(report ? [banner(report, this.store.ranks.length, inErrors ? null : () => this.open("errors"))] : []));
     if (inErrors) this.opened = null;
   }
 
@@ -334,6 +347,10 @@ export class View {
       this.panel.replaceChildren(this.pane.body);
     } else if (tab === "errors" && store.report) {
       this.panel.replaceChildren(errors(store.report));
+      // Tracebacks end with what matters.
+      const raised = this.panel.querySelector(".nb-failure > .nb-trace > .nb-raised");
+      const list = this.panel.firstElementChild!;
+      if (raised) list.scrollTop += raised.getBoundingClientRect().bottom - list.getBoundingClientRect().bottom + 8;
     } else {
       this.panel.replaceChildren(this.overview.body);
     }
@@ -445,20 +462,21 @@ export class View {
   // What the page does around us
 
   private watchTheme(): void {
+    const { theme, root } = this;
     const look = (): void => {
-      const numbers = getComputedStyle(this.root).backgroundColor.match(/[\d.]+/g)?.map(Number) ?? [];
-      const background = numbers.length >= 3 && numbers[3] !== 0 ? numbers.slice(0, 3) : [255, 255, 255];
-      const dark = luminance(background) < 0.18;
-      if (String(background) === String(this.theme.background) && this.root.dataset.theme) return;
-      this.theme.background = background;
-      this.theme.dark = dark;
-      this.root.dataset.theme = dark ? "dark" : "light";
+      const { backgroundColor, color } = getComputedStyle(root);
+      const background = numbers(backgroundColor) ?? [255, 255, 255];
+      if (String(background) === String(theme.background) && root.dataset.theme) return;
+      theme.background = background;
+      theme.dark = luminance(background) < 0.18;
+      root.dataset.theme = theme.dark ? "dark" : "light";
+      theme.ink = numbers(color) ?? theme.ink;
       this.pane.repaint();
       this.overview.repaint();
       this.schedule();
     };
     // The style sheet lets the background change in a moment rather than at once, so that there is an event for it.
-    this.root.addEventListener("transitionend", look);
+    root.addEventListener("transitionend", look);
     const observer = new MutationObserver(look);
     observer.observe(document.body, { attributes: true, attributeFilter: ["data-jp-theme-name", "class"] });
     this.cleanups.push(() => observer.disconnect());
@@ -468,7 +486,8 @@ export class View {
   private watchSize(): void {
     const observer = new ResizeObserver(() => {
       const width = this.root.clientWidth;
-      this.root.classList.toggle("nb-narrow", width > 0 && width < 620);
+      this.root.classList.toggle("nb-narrow", width > 0 && width < 720);
+      this.fadeTabs();
       this.schedule();
     });
     observer.observe(this.root);
@@ -488,6 +507,12 @@ export class View {
     this.cleanups.push(() => observer.disconnect());
     look();
   }
+}
+
+/** The parts of a computed colour; null if it is transparent. */
+function numbers(colour: string): number[] | null {
+  const parts = colour.match(/[\d.]+/g)?.map(Number) ?? [];
+  return parts.length >= 3 && parts[3] !== 0 ? parts.slice(0, 3) : null;
 }
 
 function shorten(path: string): string {
