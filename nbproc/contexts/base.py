@@ -156,10 +156,11 @@ class PContext(ABC):
         }
         self.layout, envs = lay_out(plan, wanted, capture=around.captures or plan.capture)
         undo.callback(release_run_dir, self.layout.files.root)
-        if plan.nprocs > 1 and not any("OMP_NUM_THREADS" in {**base, **rank.env} for rank in plan.ranks):
-            self.notes += ("OMP_NUM_THREADS=1 (unset; change it with envs or --env)",)
         reader = self._reader = Reader(self, around, self._tell)
         crew = self._crew(self.layout, envs, reader)
+        if plan.nprocs > 1 and not any("OMP_NUM_THREADS" in {**base, **rank.env} for rank in plan.ranks):
+            where = "--env" if plan.shown else "envs"
+            self.notes += (f"OMP_NUM_THREADS=1 (unset; change with {where})",)
         undo.callback(crew.close)
         warden.current().ensure()
         warden.current().mark(mark)

@@ -7,7 +7,8 @@ import inspect
 import linecache
 import os
 import sys
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any
 
@@ -21,8 +22,8 @@ class CellCall:
     """A compiled cell. Call it in a rank: it runs in the rank's `__main__` and returns the last expression's value.
 
     ``text`` is the whole cell as it stands in the notebook; line numbers of the code are lines of it. ``value`` is the
-    last expression, None if the cell ends otherwise. It is sent by a `Packer`, which knows how to send code and
-    takes note of its file.
+    last expression, None if the cell ends otherwise. ``missing`` says of names that could not be sent why. It is sent
+    by a `Packer`, which knows how to send code and takes note of its file.
     """
 
     filename: str
@@ -31,6 +32,7 @@ class CellCall:
     body: CodeType
     value: CodeType | None
     timed: bool = False
+    missing: Mapping[str, str] = field(default_factory=dict)
 
     def __call__(self) -> Any:
         """Run the cell; its variables are there already. Blocks; raises what the cell raises."""
@@ -43,6 +45,9 @@ class CellCall:
         try:
             value = timing.timed(lambda: self._run(variables)) if self.timed else self._run(variables)
             show.show_value(value)
+        except NameError as error:
+            self._explain(error)
+            raise
         finally:
             show.flush()
         return value
@@ -72,3 +77,9 @@ class CellCall:
             while trace is not None and trace.tb_frame.f_code.co_filename != self.filename:
                 trace = trace.tb_next
             raise error.with_traceback(trace or error.__traceback__)  # noqa: B904  # the same one
+
+    def _explain(self, error: NameError) -> None:
+        name: str | None = error.name
+        if name is not None and name in self.missing:
+            note = f"{name} exists in the notebook, but was not sent: {self.missing[name]}"
+            error.__dict__["__notes__"] = [*getattr(error, "__notes__", ()), note]  # add_note() came with Python 3.11

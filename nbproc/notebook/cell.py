@@ -12,7 +12,7 @@ import io
 import re
 import tokenize
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -51,6 +51,11 @@ class Cell:
     def roots(self, namespace: Mapping[str, object]) -> dict[str, object]:
         """Return what travels, by name: the hard names first."""
         return {name: namespace[name] for name in (*self.hard, *self.soft) if name in namespace}
+
+    def without(self, missing: Mapping[str, str]) -> Cell:
+        """Return the same cell without some soft names; ``missing`` says why of each, should the cell miss it."""
+        soft = tuple(name for name in self.soft if name not in missing)
+        return replace(self, soft=soft, call=replace(self.call, missing={**self.call.missing, **missing}))
 
 
 def first_line(text: str, body: str) -> int:

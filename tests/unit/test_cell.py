@@ -119,6 +119,16 @@ def test_an_unknown_name_is_the_usual_error_with_the_cells_line(main: dict[str, 
     assert (frame.filename, frame.lineno, frame.line) == (FILE, 4, "x + nowhere")
 
 
+def test_a_name_that_could_not_be_sent_is_told_when_it_is_missed(main: dict[str, Any]) -> None:
+    made = cell("def f(): return guard\nf()", {"guard": 1})
+    assert made.soft == ("guard",)
+    left = made.without({"guard": "a lock cannot be sent"})
+    assert left.roots({"guard": 1}) == {}
+    with pytest.raises(NameError) as caught:
+        left.call()
+    assert caught.value.__notes__ == ["guard exists in the notebook, but was not sent: a lock cannot be sent"]
+
+
 @pytest.mark.parametrize(
     "source", ["!echo \\\n  hello\n%env A=1\n\n1/0", "x = 1\n\n\n\n1/0", "\n\n\n\n1/0", "%%time\n\n\n\n1/0"]
 )
