@@ -294,11 +294,11 @@ def test_logs_are_appended_to(tmp_path: Path) -> None:
 def test_the_names_of_all_files(tmp_path: Path) -> None:
     files = RunFiles(tmp_path)
     names = [
-        *(files.stdout(3), files.stderr(3), files.error(3), files.display(3), files.display_dir(3)),
+        *(files.stdout(3), files.stderr(3), files.error(3), files.display(3), files.display_dir(3), files.stack(3)),
         *(files.filtered_stdout, files.filtered_stderr),
     ]
     assert [str(name.relative_to(tmp_path)) for name in names] == [
-        *("3/stdout.log", "3/stderr.log", "3/error.json", "3/display.jsonl", "3/display"),
+        *("3/stdout.log", "3/stderr.log", "3/error.json", "3/display.jsonl", "3/display", "3/stack.txt"),
         *("filtered_stdout.log", "filtered_stderr.log"),
     ]
     assert not list(tmp_path.iterdir())
