@@ -8,7 +8,7 @@
 # make strip   take the outputs out of the notebooks, as they are stored
 #
 # Each sets up .venv by itself; a second run finds it ready. PYTHON=python3.12 chooses the interpreter, and
-# CONSTRAINTS=file limits the versions that pip takes (CONSTRAINTS= takes the newest).
+# CONSTRAINTS=FILE limits the versions that pip takes, as in CONSTRAINTS=tests/constraints.txt make test.
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -16,7 +16,7 @@ SHELL := bash
 .DEFAULT_GOAL := help
 
 PYTHON ?= python3
-CONSTRAINTS ?= tests/constraints.txt
+CONSTRAINTS ?=
 PYTEST_ARGS ?=
 
 BIN := .venv/bin
