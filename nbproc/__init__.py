@@ -101,6 +101,8 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     home = _HOME.get(name)
+    if name == "multiprocessing":
+        return importlib.import_module("nbproc.multiprocessing")
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     _meet_notebook()

@@ -269,6 +269,22 @@ class PContext(ABC):
         if self._supervisor is not None:
             self._supervisor.ask_stop(Ladder.kill, "killed by you")
 
+    def send_signal(self, rank: int, signum: int) -> bool:
+        """Send a signal to exactly the process of this rank. Returns False if it is gone or was not started.
+
+        What becomes of it is the rank's own end: a rank that is killed by it has failed.
+        """
+        process = self._ranks[rank].process
+        return process is not None and not self._ranks[rank].exited and process.signal(signum)
+
+    def spare(self, grace: float) -> None:
+        """When a rank fails, leave the others alone for ``grace`` seconds; SIGTERM then, SIGKILL as long after it.
+
+        For the rest of this run, in place of asking them to stop at once. Does nothing before the start.
+        """
+        if self._supervisor is not None:
+            self._supervisor.spare(grace)
+
     def close(self, death_sig: int | None = None, timeout: float = 30) -> None:
         """End all ranks and wait until they are gone: ``death_sig`` (SIGTERM), after ``timeout`` seconds SIGKILL."""
         if self._supervisor is None:

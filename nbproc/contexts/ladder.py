@@ -40,6 +40,11 @@ class Ladder:
         return Ladder(signal.SIGINT, first, term, term + TERM_GRACE)
 
     @staticmethod
+    def spare(now: float, grace: float) -> Ladder:
+        """A rank failed, and the others are to end by themselves: nothing is asked of them for ``grace`` seconds."""
+        return Ladder(signal.SIGTERM, now + grace, now + grace, now + 2 * grace)
+
+    @staticmethod
     def close(now: float, death_sig: int, timeout: float) -> Ladder:
         """``close(death_sig, timeout)`` as torch's: that signal now, SIGKILL after the timeout."""
         return Ladder(death_sig, now, now + timeout, now + timeout)

@@ -47,7 +47,7 @@ class _Stop(NamedTuple):
 class Supervisor:
     """Runs one run. `start` returns at once; `Board.wait_for` tells of its stages.
 
-    ``on_close`` lets go of what the launch held for the run. `start`, `ask_stop`, `abandon` and `join` may be called
+    ``on_close`` lets go of what the launch held for the run. `start`, `ask_stop`, `spare`, `abandon` and `join` may be called
     from any thread.
     """
 
@@ -70,6 +70,7 @@ class Supervisor:
         self._crew = crew
         self._mark = mark
         self._grace = grace
+        self._spared: float | None = None
         self._timeout = timeout
         self._done_words = done_words
         self._on_close = on_close
@@ -109,6 +110,10 @@ class Supervisor:
                 self._commands.append(_Stop(ladder, why))
                 with contextlib.suppress(OSError):
                     os.write(self._wake_write, b"w")
+
+    def spare(self, grace: float) -> None:
+        """When a rank fails, ask nothing of the others for ``grace`` seconds."""
+        self._spared = grace
 
     def join(self) -> None:
         """Wait for the end of the thread, once the run is closed."""
@@ -303,7 +308,11 @@ class Supervisor:
 
     def _on_failure(self) -> None:
         if self._board.state in (RunState.STARTING, RunState.RUNNING):
-            self._begin_stop(lambda now: Ladder.failure(now, self._grace), "")
+            spared = self._spared
+            if spared is None:
+                self._begin_stop(lambda now: Ladder.failure(now, self._grace), "")
+            else:
+                self._begin_stop(lambda now: Ladder.spare(now, spared), "")
 
     def _begin_stop(self, ladder: Callable[[float], Ladder], why: str) -> None:
         if self._stopping.begin(ladder, why):
