@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import shutil
@@ -11,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, cast
 
 from nbproc.errors import OptionError, PlanError
 from nbproc.logs.specs import private_run_dir, release_run_dir
@@ -58,18 +59,23 @@ def of_cell(options: Options, shell: Any, body: str, place: Place) -> Plan:
 def of_call(options: Options, shell: Any, place: Place) -> Plan:
     """Plan a run of the call on a `%spawn` line, evaluated in each rank."""
     name = options.name or options.result_name or _leading_name(options.call) or _cell_name(place)
-    lines = place.text.splitlines()
-    line = next((number for number, text in enumerate(lines, 1) if options.call in text), 1)
-    return _of_source(options, shell, options.call, place, line, name)
+    found = ((number, text.find(options.call)) for number, text in enumerate(place.text.splitlines(), 1))
+    line, column = next(((number, column) for number, column in found if column >= 0), (1, 0))
+    return _of_source(options, shell, options.call, place, line, name, column)
 
 
-def _of_source(options: Options, shell: Any, source: str, place: Place, line: int, name: str) -> Plan:
+def _of_source(options: Options, shell: Any, source: str, place: Place, line: int, name: str, column: int = 0) -> Plan:
     nprocs = count_ranks(options.nproc)
+
+    def transform_tree(tree: ast.Module) -> ast.Module:
+        before = place.text.splitlines()[line - 1][:column] if column else ""
+        return cast(ast.Module, shell.transform_ast(_shifted(tree, len(before.encode()))))
+
     found = cells.analyse(
         source,
         shell.user_ns,
         transform=shell.transform_cell,
-        transform_tree=shell.transform_ast,
+        transform_tree=transform_tree,
         text=place.text,
         line=line,
         filename=place.filename,
@@ -90,6 +96,15 @@ def _of_source(options: Options, shell: Any, source: str, place: Place, line: in
     )
 
 
+def _shifted(tree: ast.Module, columns: int) -> ast.Module:
+    """Move all columns to the right, to where the source stands in its line."""
+    for node in ast.walk(tree):
+        for name in ("col_offset", "end_col_offset"):
+            if isinstance(column := getattr(node, name, None), int):
+                setattr(node, name, column + columns)
+    return tree
+
+
 def of_program(options: Options, place: Place) -> Plan:
     """Plan a run of a program; ``python`` is the interpreter of this kernel."""
     commands = options.arguments(count_ranks(options.nproc))
@@ -100,6 +115,14 @@ def of_program(options: Options, place: Place) -> Plan:
     arguments = {rank: command[1:] for rank, command in commands.items()}
     name = options.name or options.result_name or _program_name(program, arguments[0]) or _cell_name(place)
     return _plan(options, name, _program(program), arguments)
+
+
+def of_function(
+    options: Options, name: str, function: Callable[..., object], args: Mapping[int, Any], *, shared: bool
+) -> Plan:
+    """Plan a run of a function with values that are there already, by rank; ``shared``: all ranks have the same."""
+    named = options.name or options.result_name or name
+    return _plan(options, named, function, args, shared=shared, start_method=options.start_method)
 
 
 def of_script(options: Options, body: str, place: Place) -> Plan:
@@ -119,13 +142,10 @@ def _plan(
     options: Options, name: str, entrypoint: Any, args: Mapping[int, Any], *, shared: bool = False, **more: Any
 ) -> Plan:
     nprocs = len(args)
-    named = options.result_name or "_"
-    hint = "" if options.result_name else "; --as NAME keeps them"
-    values = callable(entrypoint)
     return make_plan(
         name,
         entrypoint,
-        () if shared else args,
+        next(iter(args.values()), ()) if shared else args,
         options.envs(nprocs),
         nprocs=nprocs,
         logs=flat_logs(_run_dir(options.log_dir, name), options.redirects, options.tee, options.local_ranks_filter),
@@ -137,9 +157,17 @@ def _plan(
         numa=_numa(options.numa_binding),
         capture=True,
         shown=True,
-        done_words=f"results in {named}; {named}[0] is rank 0's{hint}" if values else f"the result is in {named}",
+        done_words=_done_words(options, values=callable(entrypoint)),
         **more,
     )
+
+
+def _done_words(options: Options, *, values: bool) -> str:
+    named = options.result_name or "_"
+    if options.detach:  # the variable holds the context
+        return f"results in {named}.result(); {named}.result()[0] is rank 0's" if values else ""
+    hint = "" if options.result_name else "; --as NAME keeps them"
+    return f"results in {named}; {named}[0] is rank 0's{hint}" if values else f"the result is in {named}"
 
 
 def count_ranks(wanted: int | str | None) -> int:
