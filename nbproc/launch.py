@@ -9,7 +9,7 @@ from nbproc.contexts.base import PContext
 from nbproc.contexts.multiprocess import MultiprocessContext
 from nbproc.contexts.popen import SubprocessContext
 from nbproc.contexts.processes import ProcessContext
-from nbproc.errors import ArgumentError
+from nbproc.errors import ArgumentError, PlanError
 from nbproc.plan import Plan, flat_logs, make_plan
 
 
@@ -138,6 +138,8 @@ def spawn(
         raise ArgumentError(f"args must be a tuple of arguments, not {args!r}; did you mean ({args!r},)?")
     if isinstance(nprocs, bool) or not isinstance(nprocs, int):
         raise ArgumentError(f"nprocs must be a whole number, not {nprocs!r}")
+    if nprocs < 1:
+        raise PlanError(f"nprocs must be at least 1, not {nprocs}")
     plan = make_plan(
         getattr(fn, "__name__", "spawn").strip("<>") or "spawn",
         fn,
