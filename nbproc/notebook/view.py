@@ -75,6 +75,7 @@ class RunView:
         self._save_due = 0.0
         self._hello = False
         self._saved_whole = False
+        self._shown = False
         self._thread: threading.Thread | None = None
         self._unsubscribe: Callable[[], None] | None = None
         self._widget: RunWidget | None = None
@@ -83,9 +84,22 @@ class RunView:
     def show(self) -> None:
         """Display the view in the current output. Call it once, on the thread that runs the cell; does not block."""
         _close_unseen()
-        self._widget = widget = RunWidget(
-            _esm=_asset("view.js"), _css=_asset("view.css"), run_id=uuid.uuid4().hex
-        )
+        self._shown = True
+        self._prepare()
+        self._publish(update=False)
+        self._run_thread()
+
+    def attach(self) -> RunWidget:
+        """Return the view's widget, to stand in another widget: nothing is displayed here, and nothing is saved.
+
+        Call it once, in place of `show`, on any thread; does not block.
+        """
+        widget = self._prepare()
+        self._run_thread()
+        return widget
+
+    def _prepare(self) -> RunWidget:
+        self._widget = widget = RunWidget(_esm=_asset("view.js"), _css=_asset("view.css"), run_id=uuid.uuid4().hex)
         _answer_while_busy(widget)
         widget.on_msg(self._receive)
         self._unsubscribe = self._ctx.subscribe(self._listen)
@@ -93,8 +107,7 @@ class RunView:
             self._take_history()
             self._news_of(self._ctx.snapshot())
             self._save_due = time.monotonic() + SAVE_PERIODS[0]
-        self._publish(update=False)
-        self._run_thread()
+        return widget
 
     def finish(self) -> None:
         """Send what is left and save the run's final text in the output. May be called twice; blocks for moments."""
@@ -262,6 +275,8 @@ class RunView:
     # What is saved
 
     def _publish(self, *, update: bool, widget: bool = True) -> None:
+        if not self._shown:
+            return
         model_id = self._widget.model_id if widget and self._widget is not None else None
         display(bundle(self._ctx, model_id), raw=True, display_id=self._display_id, update=update)
 
@@ -276,12 +291,12 @@ class RunView:
                 return
             self._saved_whole = True
             seen = self._hello
-            if not seen:
+            if not seen and self._shown:
                 _unseen.add(self)
         if self._unsubscribe is not None:
             self._unsubscribe()
         self._publish(update=True, widget=seen)
-        if not seen:
+        if not seen and self._shown:
             self._widget._esm = self._widget._css = ""
 
     def close(self) -> None:
