@@ -362,7 +362,9 @@ class Supervisor:
 
     def _next_deadline(self) -> float | None:
         now = time.monotonic()
-        due = [self._exits_by if self._stopping.ladder is None else self._stopping.next_due(now)]
+        due = [self._stopping.next_due(now)]
+        if self._exits_by is not None and now < self._exits_by:
+            due.append(self._exits_by)
         if self._board.state is RunState.STARTING:
             due.append(self._start_by)
         if self._run_until is not None and self._board.state in (RunState.STARTING, RunState.RUNNING):
@@ -446,7 +448,8 @@ class Supervisor:
             pids = ", ".join(str(process.pid) for process in left)
             return f"stopped in {took:.1f} s; the system does not let go of process {pids}"
         why = f" ({self._stopping.why})" if self.timed_out else ""
-        return f"stopped in {took:.1f} s{why}; nothing left running"
+        who = self._stopping.why if self._stopping.why.endswith("by you") and not self._board.failures else "stopped"
+        return f"{who} in {took:.1f} s{why}; nothing left running"
 
 
 def _reason(error: BaseException) -> str:

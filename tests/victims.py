@@ -1,0 +1,265 @@
+"""Functions that raise, crash, hang and ignore signals, for ranks to run. Every bug leaves a victim here."""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import multiprocessing
+import os
+import resource
+import shutil
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+HERE = Path(__file__).parent
+
+
+def rank() -> int:
+    return int(os.environ["RANK"])
+
+
+def hang() -> None:
+    """Wait until somebody ends it."""
+    while True:
+        time.sleep(600)
+
+
+def ignore_all() -> None:
+    """Wait, and react to no signal that can be ignored."""
+    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(signum, signal.SIG_IGN)
+    print("ignoring", flush=True)
+    hang()
+
+
+def rank_1(how: str, *args: Any) -> Any:
+    """Rank 1 does ``how``; the other ranks hang."""
+    return globals()[how](*args) if rank() == 1 else hang()
+
+
+def either(how: str, *args: Any) -> Any:
+    """Do ``how``."""
+    return globals()[how](*args)
+
+
+def first_line(path: Path) -> str:
+    """Return the first line of a file that somebody writes, as soon as it is there."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        text = path.read_text() if path.exists() else ""
+        if "\n" in text:
+            return text.partition("\n")[0]
+        time.sleep(0.005)
+    raise TimeoutError(f"nothing was written to {path}")
+
+
+def alive(pid: int | str) -> bool:
+    """Say whether a process runs; one that nobody has waited for does not."""
+    try:
+        return psutil.Process(int(pid)).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+# ---------------------------------------------------------------- exceptions
+
+
+class OddConstructor(Exception):
+    def __init__(self, code: int, *, where: str) -> None:
+        super().__init__(f"code {code} at {where}")
+        self.code = code
+
+
+class Unpicklable(Exception):
+    def __init__(self) -> None:
+        super().__init__("holds a lock")
+        self.lock = threading.Lock()
+
+
+class StrRaises(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+class Quiet(BaseException):
+    """Not an Exception."""
+
+
+def raise_value_error() -> None:
+    raise ValueError("bad batch 17")
+
+
+def raise_odd_constructor() -> None:
+    raise OddConstructor(7, where="step 3")
+
+
+def raise_unpicklable() -> None:
+    raise Unpicklable
+
+
+def raise_str_raises() -> None:
+    raise StrRaises
+
+
+def raise_base_exception() -> None:
+    raise Quiet("not an Exception")
+
+
+def raise_50_mb() -> None:
+    raise ValueError("begin " + "x" * 50_000_000 + " end")
+
+
+def raise_chain() -> None:
+    try:
+        raise KeyError("inner")
+    except KeyError as error:
+        raise RuntimeError("outer") from error
+
+
+def raise_deep() -> None:
+    raise_deep()
+
+
+def raise_keyboard_interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+def remove_and_raise(path: str) -> None:
+    shutil.rmtree(path)
+    raise_value_error()
+
+
+def raise_stop_iteration() -> None:
+    next(iter(()))
+
+
+# ---------------------------------------------------------------- exits
+
+
+def sys_exit(code: object = None) -> None:
+    sys.exit(code)  # type: ignore[arg-type]
+
+
+def os_exit(code: int) -> None:
+    print("leaving", file=sys.stderr)
+    os._exit(code)
+
+
+def exit_while_threads_run(code: int) -> None:
+    threading.Thread(target=hang, daemon=True).start()
+    sys.exit(code)
+
+
+# ---------------------------------------------------------------- signals and crashes
+
+
+def _no_core() -> None:
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def kill_myself(signum: int) -> None:
+    _no_core()
+    os.kill(os.getpid(), signum)
+    hang()
+
+
+def segfault() -> None:
+    _no_core()
+    ctypes.string_at(0)
+
+
+def abort_in_c() -> None:
+    _no_core()
+    ctypes.CDLL(None).abort()
+
+
+def segfault_in_thread() -> None:
+    thread = threading.Thread(target=segfault)
+    thread.start()
+    thread.join()
+
+
+# ---------------------------------------------------------------- pickling
+
+
+class AtUnpickle:
+    """Does something where it is unpickled; made where it does nothing."""
+
+    def __init__(self, how: str, *args: Any) -> None:
+        self.how = (how, *args)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return at_unpickle, (os.getpid(), *self.how)
+
+
+def at_unpickle(made_by: int, how: str, *args: Any) -> Any:
+    return globals()[how](*args) if os.getpid() != made_by else None
+
+
+class AtPickle:
+    """Does something when it is pickled."""
+
+    def __init__(self, how: str, *args: Any) -> None:
+        self.how = (how, *args)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        how, *args = self.how
+        return globals()[how](*args) or (str, ())
+
+
+def take(value: object) -> object:
+    return value
+
+
+def give_lock() -> object:
+    return {"model": [threading.Lock()]}
+
+
+def give(value: Any) -> Any:
+    return value
+
+
+def give_at_pickle(how: str, *args: Any) -> Any:
+    return AtPickle(how, *args)
+
+
+def give_at_unpickle(how: str, *args: Any) -> Any:
+    return AtUnpickle(how, *args)
+
+
+# ---------------------------------------------------------------- after the result
+
+
+def then_at_exit(how: str, *args: Any) -> str:
+    """Return, and do something when the process ends."""
+    atexit.register(globals()[how], *args)
+    return "result"
+
+
+def then_thread_hangs() -> str:
+    threading.Thread(target=hang).start()
+    return "result"
+
+
+def then_child_stays() -> int:
+    """Return the pid of a child that goes on."""
+    child = multiprocessing.get_context("fork").Process(target=ignore_all)
+    child.start()
+    assert child.pid is not None
+    return child.pid
+
+
+# ---------------------------------------------------------------- executables
+
+
+def program(path: Path, text: str) -> str:
+    """Write an executable Python program and return its path."""
+    path.write_text(f"#!{sys.executable}\n{text}")
+    path.chmod(0o755)
+    return str(path)
