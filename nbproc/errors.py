@@ -42,7 +42,7 @@ class ExecutableError(LaunchError, FileNotFoundError):
     """The executable that the ranks should be is missing or cannot be executed."""
 
 
-class StateError(NbprocError, RuntimeError):
+class StateError(NbprocError, RuntimeError, ValueError):
     """The context cannot do this in its present state (started twice, a result that is not there yet)."""
 
 

@@ -23,6 +23,7 @@ from types import TracebackType
 from typing import Any
 
 from nbproc import explain, surroundings
+from nbproc.contexts import numa
 from nbproc.contexts.board import Board, Stage
 from nbproc.contexts.crew import Crew
 from nbproc.contexts.ladder import GRACE, Ladder
@@ -88,6 +89,7 @@ class PContext(ABC):
         return context
 
     def _adopt(self, plan: Plan) -> None:
+        numa.check(plan.numa)
         self.plan = plan
         self.name = plan.name
         self.entrypoint = plan.entrypoint

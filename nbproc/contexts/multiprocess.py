@@ -10,6 +10,7 @@ from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
 from nbproc import surroundings
+from nbproc.contexts import numa
 from nbproc.contexts.base import PContext
 from nbproc.contexts.crew import Crew
 from nbproc.contexts.layout import Layout
@@ -75,7 +76,7 @@ class Functions(Crew):
     answers = True
 
     def __init__(self, plan: Plan, layout: Layout, envs: Mapping[int, Mapping[str, str]], reader: Reader) -> None:
-        self._plan = plan
+        self._plan = plan = numa.bind(plan)
         self._layout = layout
         self._envs = envs
         self._reader = reader
@@ -89,6 +90,8 @@ class Functions(Crew):
 
     def _pack(self) -> payload.Shipment:
         plan = self._plan
+        if not plan.ranks:
+            return payload.store(())
         around = surroundings.current()
         packer = payload.Packer(around.namespace(), around.describe)
         function = getattr(plan.entrypoint, "__qualname__", None) or type(plan.entrypoint).__name__

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from nbproc import surroundings
+from nbproc.contexts import numa
 from nbproc.contexts.base import PContext
 from nbproc.contexts.crew import Crew
 from nbproc.contexts.layout import Layout
@@ -75,7 +76,8 @@ class Executables(Crew):
 
     def start(self, rank: int) -> RankProcess:
         """Ask for the process of a rank."""
-        command = [self._programs[rank], *map(str, self._plan.ranks[rank].args)]
+        words = [self._programs[rank], *map(str, self._plan.ranks[rank].args)]
+        command = numa.command(rank, self._plan.numa, words)
         streams: dict[Stream, int | None] = {}
         try:
             for stream in (Stream.OUT, Stream.ERR):
