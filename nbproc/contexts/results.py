@@ -39,6 +39,12 @@ class ReturnValues(dict[int, Any]):
         """Return whether this rank's value was read before."""
         return rank in self and rank not in self._readers
 
+    def peek(self, rank: int) -> tuple[str, int] | None:
+        """Return the type name and the bytes of a value without reading it, None if they are not known."""
+        result = getattr(self._readers.get(rank), "__self__", None)
+        kind, size = getattr(result, "type_name", None), getattr(result, "size", None)
+        return (kind, size) if isinstance(kind, str) and isinstance(size, int) else None
+
     def get(self, rank: int, default: Any = None) -> Any:
         """Return the rank's value, ``default`` if it has none."""
         return self[rank] if rank in self else default  # noqa: SIM401 - dict.get would not read it
