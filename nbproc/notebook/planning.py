@@ -177,14 +177,14 @@ def count_ranks(wanted: int | str | None) -> int:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if wanted == "cpu":
         return cores
-    gpus = _gpus()
+    gpus = count_gpus()
     if wanted == "gpu" and not gpus:
         raise OptionError("-n gpu: no GPU was found; -n cpu starts one rank for each core")
     return gpus or cores
 
 
-def _gpus() -> int:
-    """Count the GPUs that a rank would see."""
+def count_gpus() -> int:
+    """Count the GPUs that a rank would see. May ask nvidia-smi, which takes up to seconds."""
     torch = sys.modules.get("torch")
     if torch is not None:
         return int(torch.cuda.device_count())

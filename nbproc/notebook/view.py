@@ -41,7 +41,8 @@ DRAIN = 20.0
 
 
 @cache
-def _asset(name: str) -> str:
+def asset(name: str) -> str:
+    """Return the text of a file that the front end's build has made."""
     try:
         return (STATIC / name).read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -99,8 +100,8 @@ class RunView:
         return widget
 
     def _prepare(self) -> RunWidget:
-        self._widget = widget = RunWidget(_esm=_asset("view.js"), _css=_asset("view.css"), run_id=uuid.uuid4().hex)
-        _answer_while_busy(widget)
+        self._widget = widget = RunWidget(_esm=asset("view.js"), _css=asset("view.css"), run_id=uuid.uuid4().hex)
+        answer_while_busy(widget)
         widget.on_msg(self._receive)
         self._unsubscribe = self._ctx.subscribe(self._listen)
         with self._lock:
@@ -195,7 +196,7 @@ class RunView:
             _unseen.discard(self)
         if late:  # the cell blocked the kernel until the run was over: only now the view could say that it is there
             assert self._widget is not None
-            self._widget._esm, self._widget._css = _asset("view.js"), _asset("view.css")
+            self._widget._esm, self._widget._css = asset("view.js"), asset("view.css")
             self._publish(update=True)
 
     # The thread
@@ -315,7 +316,8 @@ def _close_unseen() -> None:
         view.close()
 
 
-def _answer_while_busy(widget: RunWidget) -> None:
+def answer_while_busy(widget: anywidget.AnyWidget) -> None:
+    """Let the browser's messages to a widget be handled while a cell blocks the kernel, where a kernel can do that."""
     # ipykernel 7.4 sends the browser's messages to the thread that sent last, which is the one that blocks; this
     # keeps them on the thread that JupyterLab opened for them. A private name, so only where it is there.
     if hasattr(widget.comm, "_reply_subshell_for"):
