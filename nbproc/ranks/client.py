@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import IO
 
 from nbproc.errors import LaunchError
-from nbproc.ranks import platform, server, warden, wire
+from nbproc.ranks import platform, warden, wire
 
 PRELOAD = ("torch", "nbproc.ranks.worker", "nbproc.ranks.client")
 MOST_SERVERS = 3
@@ -117,7 +117,7 @@ class Server:
         deadline = time.monotonic() + 60
         while True:
             try:
-                socket.send_fds(self._control, [server.REQUEST], descriptors, socket.MSG_NOSIGNAL)
+                socket.send_fds(self._control, [wire.REQUEST], descriptors, socket.MSG_NOSIGNAL)
                 return
             except OSError as error:
                 # the system counts the descriptors that a server, still busy importing, has not taken yet
@@ -211,11 +211,11 @@ def request(environment: Mapping[str, str] | None = None) -> tuple[Server, Reque
         return asked, asked.request()
 
 
-def adopt(control_fd: int) -> None:
-    """In a rank, before its job: use the server that forked it. The environment is still the server's own."""
+def adopt(control_fd: int, kind: Kind) -> None:
+    """In a rank: use the server that forked it, which is of this kind."""
     global _servers
     _servers = _Servers()
-    _servers.by_kind[kind_of(os.environ)] = Server(wire.at(control_fd))
+    _servers.by_kind[kind] = Server(wire.at(control_fd))
 
 
 def close(timeout: float = 1.0) -> None:

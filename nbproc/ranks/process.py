@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from nbproc.errors import LaunchError
-from nbproc.ranks import client, platform, reap, server, streams, wire
+from nbproc.ranks import client, platform, reap, streams, wire
 
 _PROGRAM = Path(__file__).with_name("rank_main.py")
 _ROOT = str(Path(__file__).parents[2])
@@ -86,16 +86,16 @@ class Forked(RankProcess):
 
     def news(self) -> int | None:
         """Read what the fork server says."""
-        born, ended = server.BORN.size, server.ENDED.size
+        born, ended = wire.BORN.size, wire.ENDED.size
         try:
             piece = os.read(self._status, born + ended)
         except BlockingIOError:
             return None
         self._words += piece
         if self.identity is None and len(self._words) >= born:
-            self.identity = reap.Process(*server.BORN.unpack_from(self._words))
+            self.identity = reap.Process(*wire.BORN.unpack_from(self._words))
         if len(self._words) == born + ended:
-            return os.waitstatus_to_exitcode(server.ENDED.unpack_from(self._words, born)[0])
+            return os.waitstatus_to_exitcode(wire.ENDED.unpack_from(self._words, born)[0])
         if not piece:
             why = "the fork server has ended" if self._words else "the fork server did not start it"
             said = self.server.last_words()

@@ -16,16 +16,12 @@ import os
 import selectors
 import signal
 import socket
-import struct
 import sys
 from typing import NoReturn
 
-from nbproc.ranks import wire
+from nbproc.ranks import client, reap, wire
+from nbproc.ranks.wire import BORN, DESCRIPTORS, ENDED, REQUEST
 
-BORN = struct.Struct("=iQ")
-ENDED = struct.Struct("=i")
-REQUEST = b"r"
-DESCRIPTORS = 3
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
@@ -34,10 +30,11 @@ def main(control_fd: int, preload: list[str]) -> NoReturn:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     control = wire.at(control_fd)
+    kind = client.kind_of(os.environ)  # before libraries add to the environment
     troubles = _preload(preload)
     gc.collect()
     gc.freeze()
-    _Server(control, troubles).serve()
+    _Server(control, kind, troubles).serve()
     os._exit(0)  # an orderly end of an interpreter with torch in it takes a tenth of a second, for nothing
 
 
@@ -63,8 +60,9 @@ def _preload(modules: list[str]) -> list[str]:
 
 
 class _Server:
-    def __init__(self, control: socket.socket, troubles: list[str]) -> None:
+    def __init__(self, control: socket.socket, kind: client.Kind, troubles: list[str]) -> None:
         self._control = control
+        self._kind = kind
         self._troubles = troubles
         self._ranks: dict[int, int] = {}
         self._selector = selectors.DefaultSelector()
@@ -123,7 +121,7 @@ class _Server:
         os.close(client_fd)
         self._ranks[pid] = status_fd
         # here nobody else can have got its number yet: it is reaped by this thread only
-        _tell(status_fd, BORN.pack(pid, _start_time(pid)))
+        _tell(status_fd, BORN.pack(pid, reap.start_time(pid)))
 
     def _become_rank(self, job_fd: int, status_fd: int, client_fd: int) -> NoReturn:
         """In the child: let go of everything that is the server's and become a rank."""
@@ -136,9 +134,9 @@ class _Server:
             for fd in (self._wake_read, self._wake_write, status_fd, *self._ranks.values()):
                 os.close(fd)
             os.setsid()
-            from nbproc.ranks import client, worker
+            from nbproc.ranks import worker
 
-            client.adopt(client_fd)
+            client.adopt(client_fd, self._kind)
             code = worker.run(wire.at(job_fd), troubles=self._troubles)
         except BaseException as error:
             _say(f"a rank failed outside of its job: {error!r}")
@@ -174,12 +172,6 @@ def refuse(job_fd: int, why: str) -> None:
             wire.send(sock, wire.Kind.TROUBLE, why.encode())
     except OSError:
         pass
-
-
-def _start_time(pid: int) -> int:
-    from nbproc.ranks import reap
-
-    return reap.start_time(pid)
 
 
 def _tell(status_fd: int, word: bytes) -> None:

@@ -13,6 +13,14 @@ import socket
 import struct
 from collections.abc import Sequence
 
+BORN = struct.Struct("=iQ")
+"""On a status pipe: the process id and start time of a rank that was forked."""
+ENDED = struct.Struct("=i")
+"""On a status pipe, after that: the wait status of a rank that has ended."""
+REQUEST = b"r"
+"""On the control socket of a fork server, with ``DESCRIPTORS`` descriptors: a rank is wanted."""
+DESCRIPTORS = 3
+
 _HEAD = struct.Struct("!BQ")
 MAX_DESCRIPTORS = 250
 CLOSE_ON_EXEC: int = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
