@@ -13,26 +13,10 @@ from typing import Any
 from nbproc import explain
 from nbproc.failures import ProcessFailure
 from nbproc.failures.process import failure_of
+from nbproc.logs.history import History
 from nbproc.logs.lines import LineDiscipline, LineEvent, Stream
 from nbproc.logs.specs import RunFiles
 from nbproc.states import RankSnapshot, RankState, RunState, Snapshot
-
-try:
-    from nbproc.logs.history import History
-except ImportError:  # TEMPORARY
-
-    class History:  # type: ignore[no-redef]
-        def __init__(self, nprocs: int) -> None:
-            self._rows: list[dict[Any, LineEvent]] = [{} for _ in range(nprocs)]
-
-        def __call__(self, events: Sequence[LineEvent]) -> None:
-            for e in events:
-                self._rows[e.rank][e.stream, e.number] = e
-                while len(self._rows[e.rank]) > 5000:
-                    self._rows[e.rank].pop(next(iter(self._rows[e.rank])))
-
-        def rows(self, rank: int) -> tuple[LineEvent, ...]:
-            return tuple(self._rows[rank].values())
 
 
 class _Layout:

@@ -70,7 +70,7 @@ class Notebook:
         """Return the kernel's status, None while there is no connection."""
         return self.page.evaluate(KERNEL)
 
-    def until(self, true: Callable[[], object], words: str, timeout: float = 60) -> Any:
+    def until(self, true: Callable[[], object], words: str, timeout: float = 20) -> Any:
         """Wait until something is true of the page, looking again and again as a person does."""
         deadline = time.monotonic() + timeout
         while True:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nbproc.logs.history import page
+from nbproc.logs.lines import Stream
 from nbproc.notebook import wire
 
 if TYPE_CHECKING:
@@ -79,10 +79,8 @@ class Replies:
             )
 
     def _older(self, rank: int, stream: int, first: int, count: int) -> Sequence[LineEvent]:
-        history = self._ctx.history
-        if history is None:
-            return []
-        return history.page(rank, wire.STREAMS[stream], first, count)
+        path = self._ctx.log_file(rank, wire.STREAMS[stream])
+        return page(path, rank, Stream(wire.STREAMS[stream]), first, count) if path is not None else ()
 
     def _display(self, asked: dict[str, Any]) -> Iterator[Message]:
         rank, name = int(asked["rank"]), str(asked["file"])

@@ -5,7 +5,16 @@ import type { Message } from "./protocol";
 import { RunStore } from "./store";
 import { View } from "./view";
 
+/** The kernel as JupyterLab's widget manager knows it; other front ends may have none. */
+interface Kernel {
+  statusChanged?: {
+    connect(slot: (sender: unknown, status: string) => void): void;
+    disconnect(slot: (sender: unknown, status: string) => void): void;
+  };
+}
+
 interface Model {
+  widget_manager?: { kernel?: Kernel };
   get(name: string): unknown;
   on(event: string, listener: (...args: never[]) => void): void;
   off(event: string, listener?: (...args: never[]) => void): void;
@@ -28,6 +37,23 @@ function bytesOf(buffer: ArrayBuffer | ArrayBufferView | undefined): Uint8Array 
     : new Uint8Array(buffer);
 }
 
+const ENDS: Record<string, string> = {
+  restarting: "kernel restarted",
+  autorestarting: "kernel died",
+  dead: "kernel died",
+  terminating: "kernel shut down",
+};
+
+/** Notice when the kernel ends. Returns how to stop looking. */
+function watch(model: Model, store: RunStore): () => void {
+  const signal = model.widget_manager?.kernel?.statusChanged;
+  const slot = (_sender: unknown, status: string): void => {
+    if (ENDS[status]) store.lose(ENDS[status]);
+  };
+  signal?.connect(slot);
+  return () => signal?.disconnect(slot);
+}
+
 export default {
   initialize({ model }: { model: Model }): () => void {
     const store = storeOf(model);
@@ -35,7 +61,9 @@ export default {
       store.receive(message, bytesOf(buffers[0]));
     model.on("msg:custom", receive);
     const disconnect = store.connect((question) => model.send(question));
+    const ignore = watch(model, store);
     return () => {
+      ignore();
       model.off("msg:custom", receive);
       disconnect();
     };

@@ -86,11 +86,24 @@ export class RunStore {
     this.ready = false;
     this.gone = "";
     this.heardAt = performance.now();
-    this.ask({ t: "hello", seq: this.seq });
+    this.greet(250);
     this.changed();
     return () => {
+      clearTimeout(this.greeting);
       if (this.transport === send) this.transport = null;
     };
+  }
+
+  private greeting = 0;
+
+  /** Say hello until the kernel answers. JupyterLab opens a thread in the kernel for messages of a comm, so that they
+   * are handled while a cell runs; what is sent before that thread is there waits for the end of the cell. */
+  private greet(wait: number): void {
+    this.ask({ t: "hello", seq: this.seq });
+    clearTimeout(this.greeting);
+    this.greeting = setTimeout(() => {
+      if (!this.ready && !this.gone && wait < 20_000) this.greet(wait * 2);
+    }, wait) as unknown as number;
   }
 
   ask(question: Question): void {

@@ -33,7 +33,7 @@ export class View {
   private name = h("span", { class: "nb-name" });
   private facts = h("span", { class: "nb-facts" });
   private marks = h("div", { class: "nb-marks", role: "group", "aria-label": "Ranks" });
-  private stop = h("button", { type: "button", class: "nb-stop" });
+  private stop = h("button", { type: "button", class: "nb-stop", disabled: true }, "Stop");
   private notice = h("div", { class: "nb-notice", role: "status", hidden: true });
   private cause = h("div");
   private tabs = h("div", { class: "nb-tabs", role: "tablist", "aria-label": "Views of the run" });
@@ -67,7 +67,6 @@ export class View {
     this.cleanups.push(store.subscribe(schedule));
     this.watchTheme();
     this.watchSize();
-    this.watchKernel();
     this.schedule();
   }
 
@@ -493,19 +492,6 @@ export class View {
     observer.observe(this.root);
     observer.observe(this.panel);
     this.cleanups.push(() => observer.disconnect());
-  }
-
-  private watchKernel(): void {
-    // ipywidgets marks the views of a kernel that is no more with this class.
-    const look = (): void => {
-      const lost = this.el.closest(".jupyter-widgets-disconnected") !== null;
-      if (lost && !this.store.over) this.store.lose("kernel restarted");
-      else if (lost) this.store.ready = false;
-    };
-    const observer = new MutationObserver(look);
-    observer.observe(this.el, { attributes: true, attributeFilter: ["class"] });
-    this.cleanups.push(() => observer.disconnect());
-    look();
   }
 }
 
