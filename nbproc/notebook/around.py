@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,14 @@ if TYPE_CHECKING:
     from nbproc.contexts.base import PContext
 
 _EXECUTION_COUNT = re.compile(r"\[(\d+)\]")
+
+
+def _figure_formats() -> tuple[str, ...]:
+    """Return the formats that the notebook's own figures have (``%config InlineBackend.figure_formats``)."""
+    inline = sys.modules.get("matplotlib_inline.config")
+    if inline is None or not inline.InlineBackend.initialized():
+        return ("png",)
+    return tuple(sorted(inline.InlineBackend.instance().figure_formats)) or ("png",)
 
 
 class Terminal(Surroundings):
@@ -32,8 +41,12 @@ class Terminal(Surroundings):
         return int(found[1]) if found else None
 
     def setup(self) -> tuple[str, Mapping[str, object]] | None:
-        """Give ranks a small `get_ipython()` and keep what they display."""
-        return "nbproc.notebook.inrank:install", {}
+        """Give ranks a small `get_ipython()` and keep what they display, figures in the formats of this shell."""
+        return "nbproc.notebook.inrank:install", {"figure_formats": _figure_formats()}
+
+    def console(self, context: PContext) -> Mapping[str, Callable[[str], object]]:
+        """Write as in a script, unless the launching magic writes the lines itself."""
+        return {} if context.plan.shown else super().console(context)
 
 
 class Kernel(Terminal):
@@ -41,26 +54,13 @@ class Kernel(Terminal):
 
     captures = True
 
-    def __init__(self, shell: Any) -> None:
-        super().__init__(shell)
-        import ipykernel
-
-        if ipykernel.version_info[0] < 7:
-            self.pump_period = 0.05
-
     def console(self, context: PContext) -> Mapping[str, Callable[[str], object]]:
         """Write lines into one output of the launching cell, for as long as no view of the run stands."""
-        if context.plan.shown:
+        if context.plan.shown or context.layout is None or not context.layout.shown:
             return {}
         from nbproc.notebook.echo import Echo
 
         return Echo(context).writers()
-
-    def pump(self) -> None:
-        """Handle a click on Stop while the cell blocks the kernel (ipykernel 6 has no thread for it)."""
-        from nbproc.notebook.busy import pump
-
-        pump()
 
     def waits_at_exit(self) -> bool:
         """Say no: a kernel that is shut down does not wait for training runs."""

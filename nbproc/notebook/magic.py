@@ -11,6 +11,7 @@ from traitlets.config import Configurable
 from traitlets.traitlets import MetaHasTraits
 
 from nbproc import surroundings
+from nbproc.errors import OptionError
 from nbproc.notebook import planning
 from nbproc.notebook.option_help import complete, help_text
 from nbproc.notebook.option_table import TABLE, Kind
@@ -36,18 +37,23 @@ _Settings: Any = MetaHasTraits(
 class Spawn(Magics, _Settings):
     """The magics. Each option of ``%spawn_config`` is also a trait, to be set in an IPython profile."""
 
+    shell: Any  # IPython's own annotation allows None
+
     def __init__(self, shell: Any) -> None:
         super().__init__(shell)
-        self._defaults = parse(self._configured(), "%spawn_config", namespace=shell.user_ns)
+        try:
+            self._defaults = parse(self._configured(), "%spawn_config")
+        except OptionError as error:
+            what = str(error).removeprefix("%spawn_config: ")
+            raise plainly(OptionError(f"c.Spawn in the IPython profile: {what}")) from None
 
     def _configured(self) -> str:
         """Return the traits that were set as an option line."""
         words = []
         for name, option in _SETTINGS.items():
             value = getattr(self, name)
-            for one in value if option.repeats and isinstance(value, list | tuple) else [value]:
-                if one is not None:
-                    words.append(f"{option.name} '{one}'")
+            several = value if option.repeats and isinstance(value, list | tuple) else [value]
+            words += [f"{option.name} {_quoted(str(one))}" for one in several if one is not None]
         return " ".join(words)
 
     @no_var_expand
@@ -98,6 +104,10 @@ class Spawn(Magics, _Settings):
             return
         self._defaults = Options() if options.reset else options
         print(self._defaults.settings() or "nothing is set")  # noqa: T201 - the answer
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "'\\''") + "'"
 
 
 Spawn.spawn.__doc__ = help_text("%%spawn") + "\n\n\n" + help_text("%spawn")

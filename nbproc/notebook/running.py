@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from nbproc.contexts.base import PContext
 from nbproc.errors import NbprocError, PlanError
 from nbproc.launch import context_of
 from nbproc.notebook.options import Options
-from nbproc.notebook.shown import Showing, show
+from nbproc.notebook.shown import Quiet, show
 from nbproc.plan import Plan
 from nbproc.states import RunState
 
@@ -19,26 +19,29 @@ def run(shell: Any, plan: Plan, options: Options) -> None:
     Raises `SpawnError` with the whole explanation if a rank failed, KeyboardInterrupt if the run was stopped.
     """
     context = context_of(plan)
-    showing = Showing() if options.quiet else show(shell, context)
+    showing = Quiet(context) if options.quiet else show(shell, context, detached=options.detach)
     try:
         context.start(begun=lambda _: showing.begin())
         if options.detach:
             keep(shell, context, options.result_name)
             return
-        outcome = context.wait()
+        context.wait()
     except KeyboardInterrupt:
-        raise _stopped(context) from None
+        if not context.snapshot().state.ended:
+            raise plainly(KeyboardInterrupt("stopped by you before anything was started"), label=False) from None
     finally:
         if not options.detach:
             showing.finish()
-    keep(shell, outcome, options.result_name)
+    keep(shell, context.wait(), options.result_name)
     state = context.snapshot().state
+    if state is RunState.STOPPED and not context.timed_out:
+        raise _stopped(context)
     if state is RunState.SUCCEEDED:
         showing.say(context.snapshot().headline)
-    elif state is RunState.STOPPED and not context.timed_out:
-        raise _stopped(context)
     elif options.check:
-        raise context.error()
+        raise _failed(context, shell)
+    else:
+        showing.explain(context.report())
 
 
 def keep(shell: Any, value: object, name: str | None) -> None:
@@ -48,6 +51,18 @@ def keep(shell: Any, value: object, name: str | None) -> None:
         shell.user_ns[name] = value
 
 
+def _failed(context: PContext, shell: Any) -> NbprocError:
+    error = context.error()
+    if not has_colors(shell):
+        error.colored = ""
+    return error
+
+
+def has_colors(shell: Any) -> bool:
+    """Return whether the shell was told to show colours."""
+    return str(getattr(shell, "colors", "")).lower() != "nocolor"
+
+
 def _stopped(context: PContext) -> KeyboardInterrupt:
     """A Stop is told as a Stop: one line, without a traceback."""
     snapshot = context.snapshot()
@@ -55,19 +70,22 @@ def _stopped(context: PContext) -> KeyboardInterrupt:
     return plainly(KeyboardInterrupt("; ".join(part for part in (snapshot.headline, where) if part)), label=False)
 
 
-def plainly(error: Any, *, label: bool = True) -> Any:
+E = TypeVar("E", bound=BaseException)
+
+
+def plainly(error: E, *, label: bool = True) -> E:
     """Make IPython show this exception in one line, without the stack of our own calls. Returns it."""
     text = f"{type(error).__name__}: {error}" if label else str(error)
-    error._render_traceback_ = text.splitlines
+    error._render_traceback_ = text.splitlines  # type: ignore[attr-defined]  # IPython's protocol
     return error
 
 
-def in_cell(error: SyntaxError, shell: Any) -> Exception:
+def in_cell(error: SyntaxError, shell: Any) -> PlanError:
     """Show a SyntaxError of the cell as IPython shows one of its own cells: the line, and no stack."""
     shown = shell.SyntaxTB.structured_traceback(SyntaxError, error, [])
-    found = type("SyntaxError", (PlanError,), {})(str(error))
+    found: Any = type("SyntaxError", (PlanError,), {})(str(error))
     found._render_traceback_ = lambda: list(shown)
-    return found
+    return cast(PlanError, found)
 
 
 def is_plain(error: BaseException) -> bool:
