@@ -67,6 +67,43 @@ def alive(pid: int | str) -> bool:
         return False
 
 
+def say(words: list[str]) -> None:
+    """Print each, a line each."""
+    for word in words:
+        print(word)
+
+
+def write_raw(pieces: list[bytes]) -> None:
+    """Write each to file descriptor 1, by itself."""
+    for piece in pieces:
+        while piece:
+            piece = piece[os.write(1, piece) :]
+
+
+def large(size: int) -> dict[int, str]:
+    return {number: f"test{number}" for number in range(size)}
+
+
+def has_modules() -> list[str]:
+    return sorted(sys.modules)
+
+
+def after(seconds: float, value: Any) -> Any:
+    time.sleep(seconds)
+    return value
+
+
+def launch_inside(nprocs: int) -> list[int]:
+    """Start a run inside a rank."""
+    import nbproc
+
+    return list(nbproc.start_processes("inner", rank, nprocs=nprocs).result())
+
+
+def print_environ(name: str) -> None:
+    print(os.environ.get(name))
+
+
 # ---------------------------------------------------------------- exceptions
 
 

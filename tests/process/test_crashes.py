@@ -56,7 +56,9 @@ CRASHES = [
     Crash("SIGSEGV in a thread", ("segfault_in_thread",), r"was killed by SIGSEGV \(.*\)", -11, shown="in segfault"),
     Crash("abort()", ("abort_in_c",), r"was killed by SIGABRT \(native code called abort\(\)\)", -6, "abort_in_c"),
     Crash("exits in pickling its result", ("give_at_pickle", "os_exit", 5), "exited with code 5 before returning", 5),
-    Crash("sys.exit in pickling its result", ("give_at_pickle", "sys_exit", 3), "exited with code 3 before returning", 3),
+    Crash(
+        "sys.exit in pickling its result", ("give_at_pickle", "sys_exit", 3), "exited with code 3 before returning", 3
+    ),
     Crash("crashes in pickling its result", ("give_at_pickle", "segfault"), r"was killed by SIGSEGV \(.*\)", -11),
 ]
 
@@ -190,9 +192,7 @@ def test_a_rank_that_hangs_after_its_result_is_ended(method: str) -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_what_a_rank_started_dies_with_it(method: str) -> None:
-    context = nbproc.start_processes(
-        "parent", victims.then_child_stays, (), nprocs=2, start_method=method, grace=0.1
-    )
+    context = nbproc.start_processes("parent", victims.then_child_stays, (), nprocs=2, start_method=method, grace=0.1)
     children = context.result().return_values
     context.close()
     assert not any(victims.alive(pid) for pid in children.values())
@@ -290,7 +290,9 @@ PROGRAMS = [
     Crash("SIGKILL", ("os.kill(os.getpid(), 9)",), r"was killed by SIGKILL \((may have run )?out of memory\)", -9),
     Crash("SIGSEGV", ("import ctypes; ctypes.string_at(0)",), r"was killed by SIGSEGV \(invalid memory .*\)", -11),
     Crash("abort()", ("os.abort()",), r"was killed by SIGABRT \(.*\)", -6),
-    Crash("SIGINT", ("os.kill(os.getpid(), 2); time.sleep(600)",), r"was killed by SIGINT \(from outside this run\)", -2),
+    Crash(
+        "SIGINT", ("os.kill(os.getpid(), 2); time.sleep(600)",), r"was killed by SIGINT \(from outside this run\)", -2
+    ),
 ]
 
 
