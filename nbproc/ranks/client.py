@@ -25,7 +25,7 @@ from typing import IO
 from nbproc.errors import LaunchError
 from nbproc.ranks import platform, warden, wire
 
-PRELOAD = ("torch", "nbproc.ranks.worker", "nbproc.ranks.client")
+PRELOAD = ("torch", "threadpoolctl", "nbproc.ranks.worker", "nbproc.ranks.client")
 MOST_SERVERS = 3
 """Kinds of servers that are kept; the one that was not used for longest goes."""
 _PROGRAM = Path(__file__).with_name("server_main.py")
@@ -41,9 +41,9 @@ _LOADED_NAMES = frozenset({"PYTHONHASHSEED", "PYTHONMALLOC", "PYTHONWARNINGS", "
 _LATER = ("TORCHELASTIC_", "TORCH_NCCL_", "TORCH_MP_")
 _LATER_NAMES = frozenset(
     {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "TORCH_HOME", "TORCH_EXTENSIONS_DIR"}
-    | {"TORCH_CUDA_ARCH_LIST", "TORCHINDUCTOR_CACHE_DIR"}
+    | {"TORCH_CUDA_ARCH_LIST", "TORCHINDUCTOR_CACHE_DIR", "KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK"}
 )
-"""Exceptions: these are read later, or a rank sees to them itself."""
+"""Exceptions: these are read later, or a rank sees to them itself, or a library sets them when it is imported."""
 
 Kind = frozenset[tuple[str, str]]
 

@@ -191,23 +191,38 @@ def forked(run: Callable[[socket.socket], int]) -> RankProcess:
     process = multiprocessing.get_context("fork").Process(target=lambda: None)
     with _making_one():
         ours, theirs = wire.pair()
+        outcome: list[int | OSError] = []
+
+        def fork() -> None:
+            try:
+                pid = os.fork()
+            except OSError as error:
+                outcome.append(error)
+                return
+            if pid == 0:
+                code = 1
+                try:
+                    ours.close()
+                    os.setsid()
+                    code = _as_multiprocessing_does(process, lambda: run(theirs))
+                finally:
+                    os._exit(code)
+            outcome.append(pid)
+
+        # The thread that forks is the copy's main thread, and threads that are started in it take after it.
         try:
-            pid = os.fork()
+            thread = threading.Thread(target=fork, name="MainThread", daemon=False)
+            thread.start()
+            thread.join()
+            if isinstance(outcome[0], OSError):
+                raise outcome[0]
         except BaseException:
             ours.close()
-            theirs.close()
             raise
-        if pid == 0:
-            code = 1
-            try:
-                ours.close()
-                os.setsid()
-                code = _as_multiprocessing_does(process, lambda: run(theirs))
-            finally:
-                os._exit(code)
-        theirs.close()
-        waiter = _Waiter(pid)
-        return Child(pid, waiter.poll, waiter.wait, ours)
+        finally:
+            theirs.close()
+        waiter = _Waiter(outcome[0])
+        return Child(outcome[0], waiter.poll, waiter.wait, ours)
 
 
 def _as_multiprocessing_does(process: multiprocessing.process.BaseProcess, run: Callable[[], int]) -> int:

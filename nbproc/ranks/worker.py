@@ -28,7 +28,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from nbproc.failures import exit_status, write_error
-from nbproc.ranks import parcel, payload, results, streams, threads, wire
+from nbproc.ranks import identity, parcel, payload, results, streams, threads, wire
 from nbproc.ranks.wire import Kind
 
 if TYPE_CHECKING:
@@ -54,16 +54,18 @@ def run(sock: socket.socket, *, troubles: Sequence[str] = (), inherited: Inherit
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     if inherited is not None:
         atexit._clear()  # private, and documented by its use in multiprocessing: the caller's hooks are not ours to run
-    try:
-        kind, body, fds = wire.receive(sock)
-    except OSError:
-        return 0  # never used: the launch was given up, or its process is gone
-    if kind is not Kind.JOB:
-        return 0
-    job: Job = pickle.loads(body)
-    rank = _Rank(sock, job)
-    code = rank.work(fds, troubles, inherited)
-    return rank.finish(code)
+        identity.inherit()
+    with sock:
+        try:
+            kind, body, fds = wire.receive(sock)
+        except OSError:
+            return 0  # never used: the launch was given up, or its process is gone
+        if kind is not Kind.JOB:
+            return 0
+        job: Job = pickle.loads(body)
+        rank = _Rank(sock, job)
+        code = rank.work(fds, troubles, inherited)
+        return rank.finish(code)
 
 
 def spawned(job_fd: int) -> None:
