@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from nbproc.launch import spawn, start_processes
     from nbproc.logs.specs import DefaultLogsSpecs, LogsDest, LogsSpecs
     from nbproc.logs.std import Std, to_map
+    from nbproc.notebook.panel import panel
     from nbproc.sharing import get_all_sharing_strategies, get_sharing_strategy, set_sharing_strategy
     from nbproc.states import RankState, RunState, Snapshot
 
@@ -58,6 +59,7 @@ _HOMES = {
     "nbproc.launch": ("spawn", "start_processes"),
     "nbproc.logs.specs": ("DefaultLogsSpecs", "LogsDest", "LogsSpecs"),
     "nbproc.logs.std": ("Std", "to_map"),
+    "nbproc.notebook.panel": ("panel",),
     "nbproc.sharing": ("get_all_sharing_strategies", "get_sharing_strategy", "set_sharing_strategy"),
     "nbproc.states": ("RankState", "RunState", "Snapshot"),
 }
@@ -91,6 +93,7 @@ __all__ = [
     "SubprocessContext",
     "get_all_sharing_strategies",
     "get_sharing_strategy",
+    "panel",
     "record",
     "set_sharing_strategy",
     "spawn",

@@ -1,12 +1,13 @@
-// Bundles the view into ../static: view.js (one ES module) and view.css. Fails when the script outgrows its budget.
+// Bundles the view and the launch panel into ../static, each one ES module and one style sheet. Fails when a script
+// outgrows its budget.
 import { build } from "esbuild";
 import { statSync } from "node:fs";
 
-const BUDGET = 60_000;
+const BUDGETS = { view: 60_000, panel: 30_000 };
 const out = new URL("../static/", import.meta.url).pathname;
 
 await build({
-  entryPoints: { view: "src/index.ts" },
+  entryPoints: { view: "src/index.ts", panel: "src/panel/index.ts" },
   bundle: true,
   format: "esm",
   target: "es2022",
@@ -14,12 +15,13 @@ await build({
   outdir: out,
   legalComments: "none",
 });
-await build({ entryPoints: ["src/view.css"], minify: true, outdir: out });
+await build({ entryPoints: { view: "src/view.css", panel: "src/panel/panel.css" }, minify: true, outdir: out });
 
-const size = statSync(out + "view.js").size;
-const style = statSync(out + "view.css").size;
-console.log(`view.js ${size} bytes, view.css ${style} bytes`);
-if (size > BUDGET) {
-  console.error(`view.js is over its budget of ${BUDGET} bytes`);
-  process.exit(1);
+for (const [name, budget] of Object.entries(BUDGETS)) {
+  const size = statSync(`${out}${name}.js`).size;
+  console.log(`${name}.js ${size} bytes, ${name}.css ${statSync(`${out}${name}.css`).size} bytes`);
+  if (size > budget) {
+    console.error(`${name}.js is over its budget of ${budget} bytes`);
+    process.exitCode = 1;
+  }
 }

@@ -1,0 +1,180 @@
+"""The runs that a launch panel has started: newest first, each as one line and, opened, as its live view."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from nbproc.notebook.panel_code import default_name
+from nbproc.notebook.panel_values import Values
+from nbproc.states import RunState
+
+if TYPE_CHECKING:
+    from nbproc.contexts.base import PContext
+    from nbproc.notebook.view import RunView
+
+_log = logging.getLogger(__name__)
+
+KEPT = 20
+"""So many runs stay in the list; of older ones the logs stay where they are."""
+SMALL = 64_000
+"""Return values of so many bytes are read to be shown in a line."""
+_WIDTH = 200
+_SCALARS = ("NoneType", "bool", "int", "float", "str")
+
+_ids = itertools.count(1)
+
+
+@dataclass(eq=False)
+class PanelRun:
+    """One run: the fields as they were at its launch, its context, its view."""
+
+    values: Values
+    context: PContext
+    view: RunView
+    model_id: str
+    id: int = field(default_factory=lambda: next(_ids))
+    result: str = ""
+    unsubscribe: Callable[[], None] = lambda: None
+
+    @property
+    def ended(self) -> bool:
+        """Whether the run is over."""
+        return self.context.snapshot().state.ended
+
+    def row(self) -> dict[str, Any]:
+        """Return the run's line for the browser."""
+        snapshot = self.context.snapshot()
+        return {
+            "id": self.id,
+            "model": f"anywidget:{self.model_id}",
+            "state": snapshot.state.value,
+            "name": snapshot.name,
+            "call": call_words(self.values),
+            "nprocs": snapshot.nprocs,
+            "started": snapshot.started,
+            "ended": snapshot.ended,
+            "said": self._said(),
+        }
+
+    def _said(self) -> str:
+        snapshot = self.context.snapshot()
+        if snapshot.state is RunState.FAILED or (snapshot.state is RunState.STOPPING and self.context.failures):
+            return self.context.report().headline
+        if snapshot.state is RunState.SUCCEEDED:
+            return self.result or snapshot.headline
+        return snapshot.headline if snapshot.state.ended else ""
+
+    def read_result(self) -> None:
+        """Read the return values if they are small, and keep them as one line. Takes a moment; runs the user's code."""
+        context = self.context
+        if context.snapshot().state is not RunState.SUCCEEDED or context.plan.executable:
+            return
+        values = context.partial_values
+        if not all(_is_cheap(values.peek(rank), len(values)) for rank in values):
+            return
+        try:
+            shown = [_clipped(repr(values[rank])) for rank in values]
+        except Exception as error:
+            _log.debug("a result of %s is not shown", context.name, exc_info=error)
+            return
+        variable = self.values.variable.strip()
+        where = f" (in {variable}.result())" if variable else ""
+        if len(set(shown)) == 1:
+            self.result = f"{'' if len(shown) == 1 else 'all ranks: '}{shown[0]}{where}" if shown[0] != "None" else ""
+        else:
+            self.result = _clipped(", ".join(f"{rank}: {text}" for rank, text in enumerate(shown)), _WIDTH) + where
+
+
+class PanelRuns:
+    """The list. ``changed`` is called, on any thread, when a line is another one."""
+
+    def __init__(self, changed: Callable[[], None]) -> None:
+        self.changed = changed
+        self._lock = threading.Lock()
+        self._runs: list[PanelRun] = []
+
+    def add(self, run: PanelRun) -> None:
+        """Put a run at the top; the oldest that is over leaves the list if it is too long."""
+        with self._lock:
+            self._runs.insert(0, run)
+            over = [old for old in reversed(self._runs) if old.ended]
+            dropped = over[: max(0, len(self._runs) - KEPT)]
+            self._runs = [kept for kept in self._runs if kept not in dropped]
+        for old in dropped:
+            _let_go(old)
+        run.unsubscribe = run.context.subscribe(lambda event: self._hear(run, event))
+        self._hear(run, run.context.snapshot())
+
+    def find(self, number: int) -> PanelRun | None:
+        """Return a run by its number."""
+        return next((run for run in self._runs if run.id == number), None)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return all lines, newest first."""
+        return [run.row() for run in list(self._runs)]
+
+    def take_all(self) -> list[PanelRun]:
+        """Give all runs to somebody else."""
+        with self._lock:
+            taken, self._runs = self._runs, []
+        for run in taken:
+            run.unsubscribe()
+        return taken
+
+    def remove(self, number: int) -> None:
+        """Take a run that is over off the list."""
+        run = self.find(number)
+        if run is not None and run.ended:
+            with self._lock:
+                self._runs.remove(run)
+            _let_go(run)
+            self.changed()
+
+    def _hear(self, run: PanelRun, event: object) -> None:
+        if isinstance(event, list | tuple):
+            return  # lines
+        self.changed()
+        if run.ended and not run.result:
+            threading.Thread(target=self._read, args=(run,), name="nbproc-panel-result", daemon=True).start()
+
+    def _read(self, run: PanelRun) -> None:
+        run.unsubscribe()
+        run.read_result()
+        self.changed()
+
+
+def _is_cheap(known: tuple[str, int] | None, ranks: int) -> bool:
+    """Whether a value may be read: it is small, and does not import torch here for the sake of a line."""
+    if known is None or known[1] > SMALL // ranks:
+        return False
+    return known[0] in _SCALARS or "torch" in sys.modules
+
+
+def _let_go(run: PanelRun) -> None:
+    run.unsubscribe()
+    run.view.close()
+
+
+def call_words(values: Values) -> str:
+    """Return what was launched, as one would say it: ``train(cfg, lr=0.1)``, ``python train.py``."""
+    by_rank = values.by_rank("arguments")
+    if values.program:
+        rest = "(by rank)" if by_rank else values.arguments.strip()
+        return _clipped(f"{values.executable.strip()} {rest}".strip(), _WIDTH)
+    return _clipped(f"{values.function.strip()}({'by rank' if by_rank else values.arguments.strip()})", _WIDTH)
+
+
+def name_of(values: Values) -> str:
+    """Return the name that a run of these fields gets."""
+    return values.name.strip() or default_name(values)
+
+
+def _clipped(text: str, width: int = 80) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= width else f"{text[: width - 1]}…"
