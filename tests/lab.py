@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -10,7 +11,8 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +42,17 @@ def free_port() -> int:
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         return int(s.getsockname()[1])
+
+
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    """A headless browser; there may be one at a time."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=os.environ.get("CHROMIUM", CHROMIUM), args=CHROMIUM_ARGS, headless=True
+        )
+        yield browser
+        browser.close()
 
 
 class Notebook:
@@ -136,10 +149,12 @@ class Notebook:
 
 
 class Lab:
-    """A server with private folders, and a browser."""
+    """A server with private folders, and notebooks open in a browser."""
 
-    def __init__(self, root: Path, app: str = "lab", kernel: str = "python3", env: dict[str, str] | None = None) -> None:
-        self.root, self.app, self.kernel = root, app, kernel
+    def __init__(
+        self, root: Path, browser: Browser, app: str = "lab", env: dict[str, str] | None = None
+    ) -> None:
+        self.root, self.app, self._browser = root, app, browser
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self._env = env or {}
@@ -169,10 +184,6 @@ class Lab:
         with open(home / "server.log", "wb") as log:
             self._server = subprocess.Popen(command, env=env, stdout=log, stderr=log, start_new_session=True)
         self._wait_for_server(home / "server.log")
-        self._playwright = sync_playwright().start()
-        self._browser: Browser = self._playwright.chromium.launch(
-            executable_path=os.environ.get("CHROMIUM", CHROMIUM), args=CHROMIUM_ARGS, headless=True
-        )
         return self
 
     def _wait_for_server(self, log: Path) -> None:
@@ -187,8 +198,6 @@ class Lab:
                 time.sleep(0.2)
 
     def __exit__(self, *_exc: object) -> None:
-        self._browser.close()
-        self._playwright.stop()
         self._server.send_signal(signal.SIGTERM)
         try:
             self._server.wait(20)
@@ -196,13 +205,30 @@ class Lab:
             self._server.kill()
             self._server.wait()
 
-    def open(self, cells: Sequence[str], *, width: int = 1300, height: int = 1000) -> Notebook:
+    def add_kernel(self, name: str, *folders: Path) -> str:
+        """Make a kernel that imports from these folders first. Returns its name."""
+        place = self.root / "home" / "data" / "kernels" / name
+        if not place.exists():
+            place.mkdir(parents=True)
+            path = os.pathsep.join([*map(str, folders), str(TESTS.parent), str(TESTS)])
+            spec = {
+                "argv": [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"],
+                "display_name": name,
+                "language": "python",
+                "env": {"PYTHONPATH": path},
+            }
+            (place / "kernel.json").write_text(json.dumps(spec))
+        return name
+
+    def open(
+        self, cells: Sequence[str], *, kernel: str = "python3", width: int = 1300, height: int = 1000
+    ) -> Notebook:
         """Write a notebook of these cells and open it."""
         self._count += 1
         name = f"n{self._count}"
         notebook = nbformat.v4.new_notebook(
             cells=[nbformat.v4.new_code_cell(cell) for cell in cells],
-            metadata={"kernelspec": {"name": self.kernel, "display_name": self.kernel, "language": "python"}},
+            metadata={"kernelspec": {"name": kernel, "display_name": kernel, "language": "python"}},
         )
         nbformat.write(notebook, self.root / "work" / f"{name}.ipynb")
         context = self._browser.new_context(viewport={"width": width, "height": height})

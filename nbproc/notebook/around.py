@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from nbproc.notebook import busy
 from nbproc.surroundings import Surroundings
 
 if TYPE_CHECKING:
@@ -53,6 +54,14 @@ class Kernel(Terminal):
     """A kernel: every stream of every rank is captured and shown."""
 
     captures = True
+
+    def __init__(self, shell: Any) -> None:
+        super().__init__(shell)
+        self.pump_period = busy.pump_period()
+
+    def pump(self) -> None:
+        """Handle what the browser has sent to our widgets, where the kernel has one thread for all."""
+        busy.pump()
 
     def console(self, context: PContext) -> Mapping[str, Callable[[str], object]]:
         """Write lines into one output of the launching cell, for as long as no view of the run stands."""

@@ -23,6 +23,7 @@ from IPython.display import display
 
 from nbproc.notebook import wire
 from nbproc.notebook.bundle import bundle
+from nbproc.notebook.busy import answer_while_busy, pump
 from nbproc.notebook.replies import Replies
 from nbproc.notebook.usage import Usage
 from nbproc.states import Snapshot
@@ -120,8 +121,6 @@ class RunView:
 
     def pump(self) -> None:
         """Handle messages of the browser while the caller's loop blocks a kernel that cannot (ipykernel 6)."""
-        from nbproc.notebook.busy import pump
-
         pump()
 
     # What the run tells, on its threads
@@ -314,11 +313,3 @@ def _close_unseen() -> None:
     for view in list(_unseen):
         _unseen.discard(view)
         view.close()
-
-
-def answer_while_busy(widget: anywidget.AnyWidget) -> None:
-    """Let the browser's messages to a widget be handled while a cell blocks the kernel, where a kernel can do that."""
-    # ipykernel 7.4 sends the browser's messages to the thread that sent last, which is the one that blocks; this
-    # keeps them on the thread that JupyterLab opened for them. A private name, so only where it is there.
-    if hasattr(widget.comm, "_reply_subshell_for"):
-        widget.comm._reply_subshell_for = lambda _data, default: default
