@@ -45,6 +45,10 @@ class ReturnValues(dict[int, Any]):
         kind, size = getattr(result, "type_name", None), getattr(result, "size", None)
         return (kind, size) if isinstance(kind, str) and isinstance(size, int) else None
 
+    def trouble(self, rank: int) -> str:
+        """Return why a value cannot be read, as far as that is known without reading it; "" if it may be."""
+        return str(getattr(getattr(self._readers.get(rank), "__self__", None), "trouble", ""))
+
     def get(self, rank: int, default: Any = None) -> Any:
         """Return the rank's value, ``default`` if it has none."""
         return self[rank] if rank in self else default  # noqa: SIM401 - dict.get would not read it

@@ -38,6 +38,8 @@ def run(shell: Any, plan: Plan, options: Options) -> None:
         raise _stopped(context)
     if state is RunState.SUCCEEDED:
         showing.say(context.snapshot().headline)
+        for words in _lost_values(context):
+            print(words)  # noqa: T201 - a succeeded run, and yet something is missing
     elif options.check:
         raise _failed(context, shell)
     else:
@@ -49,6 +51,12 @@ def keep(shell: Any, value: object, name: str | None) -> None:
     shell.displayhook.update_user_ns(value)
     if name is not None:
         shell.user_ns[name] = value
+
+
+def _lost_values(context: PContext) -> list[str]:
+    """Say which return values did not come back, and why."""
+    values = context.partial_values
+    return [words for rank in values if (words := values.trouble(rank))]
 
 
 def _failed(context: PContext, shell: Any) -> NbprocError:

@@ -81,6 +81,11 @@ class Result:
         self._value: Any = None
         self._lock = threading.Lock()
 
+    @property
+    def trouble(self) -> str:
+        """Why the value cannot be read, as far as that is known without unpickling it; "" if it may be."""
+        return str(self._error()) if self._why else ""
+
     def value(self) -> Any:
         """Return the value, unpickled at the first call. Raises ResultError, each time, if that is not possible."""
         with self._lock:
