@@ -36,14 +36,14 @@ export class Combo {
     this.list.id = `${id}-list`;
     this.list.setAttribute("popover", "manual");
     this.list.addEventListener("mousedown", (event) => event.preventDefault());
-    const away = (event: Event): void => {
-      if (this.open && !this.list.contains(event.target as Node)) this.hide();
+    const moved = (event: Event): void => {
+      if (this.open && event.target !== this.list) this.place();
     };
-    document.addEventListener("scroll", away, true);
-    window.addEventListener("resize", away);
+    document.addEventListener("scroll", moved, true);
+    window.addEventListener("resize", moved);
     this.cleanup.push(() => {
-      document.removeEventListener("scroll", away, true);
-      window.removeEventListener("resize", away);
+      document.removeEventListener("scroll", moved, true);
+      window.removeEventListener("resize", moved);
     });
   }
 

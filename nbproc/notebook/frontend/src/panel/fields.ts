@@ -8,24 +8,21 @@ export class Field {
   readonly element: HTMLElement;
   private sentence: HTMLElement;
   private note: HTMLElement;
-  private describes: string;
 
   constructor(
     label: string | HTMLElement,
     readonly input: Input,
     control: HTMLElement = input,
-    { wide = false, hint = "" }: { wide?: boolean; hint?: string } = {},
+    place: "wide" | "right" | "" = "",
   ) {
     const id = input.id;
     this.sentence = h("p", { class: "np-error", id: `${id}-error`, hidden: true });
     this.note = h("p", { class: "np-note", id: `${id}-note`, hidden: true });
-    const hinted = hint ? h("p", { class: "np-note", id: `${id}-hint` }, hint) : null;
-    this.describes = hint ? `${id}-hint` : "";
     this.element = h(
       "div",
-      { class: wide ? "np-field np-wide" : "np-field" },
+      { class: place ? `np-field np-${place}` : "np-field" },
       typeof label === "string" ? h("label", { class: "np-label", for: id }, label) : label,
-      h("div", { class: "np-control" }, control, this.sentence, this.note, hinted),
+      h("div", { class: "np-control" }, control, this.sentence, this.note),
     );
     this.say("", "");
   }
@@ -36,8 +33,7 @@ export class Field {
     text(this.note, note);
     this.note.hidden = !note || Boolean(error);
     attr(this.input, "aria-invalid", error ? "true" : null);
-    const described = [error && this.sentence.id, !error && note && this.note.id, this.describes].filter(Boolean);
-    attr(this.input, "aria-describedby", described.length ? described.join(" ") : null);
+    attr(this.input, "aria-describedby", error ? this.sentence.id : note ? this.note.id : null);
   }
 }
 

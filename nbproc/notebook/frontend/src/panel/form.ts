@@ -8,11 +8,11 @@ import { countOf, type Checked, type Fn, type Form, type Kept, type Launch, type
 
 const PAUSE = 60;
 const PATIENCE = 1500;
-const STREAMS: [string, string][] = [
+const streams = (where: string): [string, string][] => [
   ["", "nothing"],
-  ["1", "stdout"],
-  ["2", "stderr"],
-  ["3", "stdout and stderr"],
+  ["1", `stdout ${where}`],
+  ["2", `stderr ${where}`],
+  ["3", `both ${where}`],
 ];
 const METHODS: [string, string][] = [
   ["", "forkserver (default)"],
@@ -37,7 +37,7 @@ export class FormView {
   private view = crypto.randomUUID();
   private timer = 0;
   private wait = 0;
-  private pending = 0;
+  private launchingFrom: number | null = null;
   private fields = new Map<string, Field>();
   private combo: Combo;
   private table: RankTable;
@@ -97,15 +97,15 @@ export class FormView {
     this.options.id = `${id}-options`;
     this.fold.setAttribute("aria-controls", this.options.id);
     this.options.append(
-      this.add("environment", "Environment", this.input("environment", 'NAME=value OTHER="two words"', true), { wide: true }),
+      this.add("environment", "Environment", this.input("environment", 'NAME=value OTHER="two words"', true), { place: "wide" }),
       this.add("name", "Name", this.input("name", "", false)),
-      this.add("variable", "Variable", this.input("variable", "none", true), { hint: "holds the run's context" }),
+      this.add("variable", "Keep in", this.input("variable", "no variable", true), { place: "right" }),
       this.methodPart,
-      this.add("timeout", "Timeout", this.input("timeout", "seconds; none", false)),
-      this.add("redirects", "Redirect", select(`${id}-redirects`, STREAMS, (value) => this.change("redirects", value)), { hint: "to files only" }),
-      this.add("tee", "Tee", select(`${id}-tee`, STREAMS, (value) => this.change("tee", value)), { hint: "to files and to the console" }),
-      this.add("filters", "Filters", this.input("filters", 'loss "val acc"', true), { hint: "lines that hold one of these are collected in files" }),
-      this.add("log_dir", "Log directory", this.input("log_dir", "a private one", true), { hint: "each run makes a directory in it" }),
+      this.add("timeout", "Timeout", this.input("timeout", "none, or seconds", false), { place: "right" }),
+      this.add("redirects", "Redirect", select(`${id}-redirects`, streams("to files only"), (value) => this.change("redirects", value))),
+      this.add("tee", "Tee", select(`${id}-tee`, streams("to files and console"), (value) => this.change("tee", value)), { place: "right" }),
+      this.add("filters", "Filters", this.input("filters", 'collect lines with: loss "val acc"', true)),
+      this.add("log_dir", "Log directory", this.input("log_dir", "private, or where NAME-1, NAME-2 go", true), { place: "right" }),
       h("h4", { class: "np-heading np-wide" }, "By rank"),
       this.table.element,
     );
@@ -164,9 +164,9 @@ export class FormView {
     name: TextField,
     label: string,
     input: HTMLInputElement | HTMLSelectElement,
-    { control, ...options }: { control?: HTMLElement; wide?: boolean; hint?: string } = {},
+    { control = input, place = "" }: { control?: HTMLElement; place?: "wide" | "right" | "" } = {},
   ): HTMLElement {
-    const field = new Field(label, input, control ?? input, options);
+    const field = new Field(label, input, control, place);
     this.fields.set(name, field);
     return field.element;
   }
@@ -236,18 +236,15 @@ export class FormView {
   private submit(event: Event): void {
     event.preventDefault();
     if (this.busy()) return;
-    this.pending = (this.model.get("launch") as Launch).number ?? 0;
+    this.launchingFrom = (this.model.get("launch") as Launch).number ?? 0;
     this.send("launch");
     this.say("");
     this.wait = window.setTimeout(
       () => this.say("The kernel does not answer yet: the launch begins when its cell is done. After a restart, run this cell again.", true),
       PATIENCE,
     );
-    this.launchingFrom = this.pending;
     this.draw();
   }
-
-  private launchingFrom: number | null = null;
 
   private busy(): boolean {
     return this.launchingFrom !== null || Boolean((this.model.get("launch") as Launch).busy);
@@ -371,12 +368,13 @@ export class FormView {
     const { checked } = this;
     const wrong = Object.keys(checked.errors).length;
     const busy = this.busy();
-    text(this.code, checked.code || (wrong ? "the code stands here when the marked fields are right" : "the code that does the same"));
+    text(this.code, checked.code || (wrong ? "The code appears here when the marked fields are right." : ""));
     this.code.classList.toggle("np-no", !checked.code);
     this.copy.hidden = !checked.code;
     const count = countOf(this.values);
     text(this.launch, busy ? "Launching\u2026" : count ? `Launch ${count} rank${count === 1 ? "" : "s"}` : "Launch");
-    this.launch.disabled = busy || !checked.ready;
+    this.launch.disabled = !busy && !checked.ready;
+    attr(this.launch, "aria-disabled", busy ? "true" : null); // not disabled: the keyboard stays where it is
     text(this.wants, busy || wrong ? "" : checked.wants);
   }
 

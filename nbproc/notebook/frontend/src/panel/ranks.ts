@@ -106,7 +106,7 @@ export class RankTable {
     this.inputs.push(row);
     const line = h(
       "tr",
-      { hidden: true },
+      { class: "np-said-row", hidden: true },
       h("td"),
       h("td", { colspan: 4 }, h("p", { class: "np-error", id: `${id}-error` })),
     );

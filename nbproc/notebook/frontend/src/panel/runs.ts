@@ -140,7 +140,6 @@ class Line {
     text(this.said, run.said);
     this.said.title = run.said;
     attr(this.head, "aria-label", `${run.call}, ${run.nprocs} ranks, ${WORDS[run.state] ?? run.state}${run.said ? `: ${run.said}` : ""}`);
-    this.stop.hidden = ended;
     text(this.stop, run.state === "stopping" ? "Kill now" : "Stop");
     this.again.hidden = !ended;
     this.remove.hidden = !ended;
@@ -189,6 +188,7 @@ class Line {
     attr(this.head, "aria-expanded", String(open));
     this.element.classList.toggle("np-opened", open);
     this.place.hidden = !open;
+    this.stop.hidden = open || ENDED.has(this.run.state); // an open view has its own
     if (open && !this.shown) void this.show();
     if (!open && this.shown) {
       this.shown.abort();
