@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import builtins
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from IPython.core.magic import Magics, line_cell_magic, line_magic, magics_class, no_var_expand
@@ -14,7 +15,7 @@ from nbproc import surroundings
 from nbproc.errors import OptionError
 from nbproc.notebook import planning
 from nbproc.notebook.option_help import complete, help_text
-from nbproc.notebook.option_table import TABLE, Kind
+from nbproc.notebook.option_table import KINDS, TABLE, Kind
 from nbproc.notebook.options import Options, parse
 from nbproc.notebook.running import in_cell, is_plain, plainly, run
 from nbproc.plan import Plan
@@ -117,14 +118,20 @@ Spawn.spawn_config.__doc__ = help_text("%spawn_config")
 def register(shell: Any) -> None:
     """Register the magics with a shell, and the completion of their options."""
     shell.register_magics(Spawn)
+    for kind in KINDS:
+        shell.set_hook("complete_command", _completer(shell, kind), str_key=kind)
 
-    def completer(kind: Kind) -> Any:
-        def candidates(_: object, event: Any) -> Sequence[str]:
-            before = event.line[: len(event.line) - len(event.symbol)] + event.symbol
-            names = [name for name in shell.user_ns if not name.startswith("_")]
-            return complete(before.partition(" ")[2], kind, names)
 
-        return candidates
+def _completer(shell: Any, kind: Kind) -> Callable[[object, Any], Sequence[str]]:
+    def candidates(_: object, event: Any) -> Sequence[str]:
+        typed = getattr(event, "text_until_cursor", event.line)
+        names = [name for name in shell.user_ns if not name.startswith("_")]
+        line = typed.partition(" ")[2]
+        known = len(line.rpartition(" ")[2]) - len(event.symbol)  # of the word, what IPython takes as it stands
+        found = [word[known:] for word in complete(line, kind, names)]
+        if not found and kind == "%spawn" and " -- " not in line and event.symbol.isidentifier():
+            known_here = {*names, *vars(builtins), "rank", "world_size"}  # of attributes IPython knows more
+            return sorted(name for name in known_here if name.startswith(event.symbol))
+        return found
 
-    for kind in ("%%spawn", "%spawn", "%spawn_config"):
-        shell.set_hook("complete_command", completer(kind), str_key=kind)
+    return candidates
