@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import importlib
 import multiprocessing
 import os
 import resource
@@ -102,6 +103,50 @@ def launch_inside(nprocs: int) -> list[int]:
 
 def print_environ(name: str) -> None:
     print(os.environ.get(name))
+
+
+def print_and_hang(name: str) -> None:
+    print(os.environ[name], flush=True)
+    hang()
+
+
+def print_list(*names: str) -> None:
+    print([os.environ[name] for name in names])
+
+
+def state() -> dict[str, Any]:
+    """Return what a new process inherits."""
+    umask = os.umask(0)
+    os.umask(umask)
+    return {"cwd": os.getcwd(), "argv": sys.argv, "path": sys.path[0], "umask": umask, "zone": time.tzname[0]}
+
+
+def imported(module: str, name: str) -> Any:
+    return getattr(importlib.import_module(module), name)
+
+
+def draw() -> tuple[float, float, float]:
+    """Return a random number of Python's, numpy's and torch's."""
+    import random
+
+    import numpy as np
+    import torch
+
+    return random.random(), float(np.random.rand()), float(torch.rand(1))
+
+
+def meet_late() -> int:
+    """Rank 0 has returned when rank 1 asks the store that rank 0 hosts."""
+    import torch.distributed as dist
+
+    global _store
+    _store = store = dist.TCPStore(
+        os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), 2, is_master=rank() == 0, wait_for_workers=False
+    )
+    if rank() == 1:
+        time.sleep(0.3)
+        store.set("key", "value")
+    return 2
 
 
 # ---------------------------------------------------------------- exceptions

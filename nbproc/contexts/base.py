@@ -13,6 +13,7 @@ import logging
 import os
 import signal
 import socket
+import sys
 import threading
 import time
 import weakref
@@ -436,13 +437,20 @@ def _register_at_exit() -> None:
 
 
 def _end_runs(owner: int) -> None:
-    """At the end of the process: wait for runs that go on, as multiprocessing does; daemons and captured ones end."""
+    """At the end of the process: wait for runs that go on, as multiprocessing does; daemons and captured ones end.
+
+    If an Interrupt is what ends it, it was meant for all of them.
+    """
     if owner != os.getpid():
         return
+    interrupted = getattr(sys, "last_type", None) is KeyboardInterrupt
     wait = surroundings.current().waits_at_exit()
+    if interrupted:
+        for context in list(_running):
+            context.stop()
     for context in list(_running):
         try:
-            if wait and not context.plan.daemon and not context.plan.executable:
+            if interrupted or (wait and not context.plan.daemon and not context.plan.executable):
                 context.wait()
             else:
                 context.kill()

@@ -14,7 +14,7 @@ TERM_GRACE = 2.0
 SETTLE = 0.1
 """Seconds after a failure in which other ranks may fail by themselves, before they are asked to stop."""
 LAST_WORDS = 0.05
-"""Seconds in which a rank that is to be killed at once may still write where it is."""
+"""Seconds before a rank is told, or killed, in which it may still write where it is."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,14 @@ class Ladder:
         at = now + LAST_WORDS
         return Ladder(signal.SIGKILL, at, at, at)
 
+    @property
+    def last_words_at(self) -> float:
+        """When a rank should write where it is: shortly before the step after which it cannot say so itself.
+
+        Not with the first step: a signal that comes while another one is dealt with can be lost on a sleeping process.
+        """
+        return min(self.term_at, self.kill_at) - LAST_WORDS
+
     def sooner(self, other: Ladder) -> Ladder:
         """Return the ladder that ends sooner; a second Stop does not give more time."""
         return other if other.kill_at < self.kill_at else self
@@ -68,4 +76,5 @@ class Ladder:
 
     def next_due(self, now: float) -> float | None:
         """Return when the next step is due, None if all were."""
-        return min((at for at in (self.first_at, self.term_at, self.kill_at) if at > now), default=None)
+        steps = (self.first_at, self.last_words_at, self.term_at, self.kill_at)
+        return min((at for at in steps if at > now), default=None)

@@ -6,6 +6,7 @@ import contextlib
 import time
 from dataclasses import dataclass, field
 
+from nbproc.ranks import reap
 from nbproc.ranks.process import RankProcess
 from nbproc.ranks.wire import Inbox, Kind
 from nbproc.states import RANK_TRANSITIONS, RankSnapshot, RankState
@@ -33,6 +34,7 @@ class Rank:
     trouble: str = ""
     told: Kind | None = None
     signals: set[int] = field(default_factory=set)
+    sampled: bool = False
     released: bool = False
     _snapshot: RankSnapshot | None = None
     _shown: tuple[object, ...] = ()
@@ -62,9 +64,11 @@ class Rank:
         return self._snapshot
 
     def send(self, signum: int) -> None:
-        """Send its process a signal, once."""
+        """Send its process a signal, once. A process that was stopped (SIGSTOP) goes on, to hear it."""
         if signum not in self.signals and self.process is not None and self.process.signal(signum):
             self.signals.add(signum)
+            if self.process.identity is not None:
+                reap.resume(self.process.identity)
 
     def release(self) -> None:
         """Let a rank that has returned exit: its job socket is closed for writing."""

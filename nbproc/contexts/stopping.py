@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from nbproc.contexts.ladder import Ladder
 from nbproc.contexts.rank import Rank
 from nbproc.ranks import reap
+from nbproc.ranks.process import RankProcess
 from nbproc.states import RankState
 
 UNKILLABLE = 10.0
@@ -16,24 +17,21 @@ UNKILLABLE = 10.0
 
 
 class Stopping:
-    """The ladder of one run, once it has one, and why."""
+    """The ladder of one run, once it has one, and why. ``sample`` makes a process write where it is."""
 
-    def __init__(self) -> None:
+    def __init__(self, sample: Callable[[RankProcess], object]) -> None:
+        self._sample = sample
         self.ladder: Ladder | None = None
         self.why = ""
         self.since = 0.0
         """When it began, by the clock; 0 if it did not."""
 
-    def begin(self, wanted: Callable[[float], Ladder], why: str) -> bool:
-        """Begin, or climb faster if that ladder ends sooner. Returns True if this was the beginning."""
+    def begin(self, wanted: Callable[[float], Ladder], why: str) -> None:
+        """Begin, or climb faster if that ladder ends sooner."""
         ladder = wanted(time.monotonic())
         self.why = self.why or why
-        if self.ladder is not None:
-            self.ladder = self.ladder.sooner(ladder)
-            return False
-        self.ladder = ladder
-        self.since = time.time()
-        return True
+        self.since = self.since or time.time()
+        self.ladder = ladder if self.ladder is None else self.ladder.sooner(ladder)
 
     def hurry(self, ladder: Ladder) -> None:
         """Take this ladder if there is none, or it ends sooner, for processes that are on their way out."""
@@ -60,6 +58,9 @@ class Stopping:
         for rank in ranks:
             if rank.exited or rank.process is None:
                 continue
+            if now >= self.ladder.last_words_at and not rank.sampled and rank.state is RankState.RUNNING:
+                rank.sampled = True
+                self._sample(rank.process)
             for signum in due:
                 fitting = self._fitting(rank, signum)
                 if fitting == signal.SIGKILL:
@@ -84,7 +85,7 @@ class Stopping:
     def _kill(self, doomed: Sequence[Rank]) -> None:
         leaders = [rank.process.identity for rank in doomed if rank.process and rank.process.identity]
         if leaders:
-            for process in reap.members(leaders):
+            for process in reap.killable(reap.members(leaders)):
                 reap.send_signal(process, signal.SIGKILL)
         for rank in doomed:
             rank.send(signal.SIGKILL)

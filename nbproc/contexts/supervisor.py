@@ -75,7 +75,7 @@ class Supervisor:
         self._done_words = done_words
         self._on_close = on_close
         self._identities: list[reap.Process] = []
-        self._stopping = Stopping()
+        self._stopping = Stopping(crew.sample)
         self._exits_by: float | None = None
         self._commands: deque[_Stop] = deque()
         self._oom = OomWatch.now()
@@ -315,15 +315,11 @@ class Supervisor:
                 self._begin_stop(lambda now: Ladder.spare(now, spared), "")
 
     def _begin_stop(self, ladder: Callable[[float], Ladder], why: str) -> None:
-        began = self._stopping.begin(ladder, why)
+        self._stopping.begin(ladder, why)
         if self._board.state in (RunState.STARTING, RunState.RUNNING):
             self._board.move(RunState.STOPPING)
             self._all_answered()
         self._climb()
-        if began:  # after SIGINT: the sampling handler restarts system calls, and would hide it from one that waits
-            for rank in self._ranks:
-                if rank.state is RankState.RUNNING and not rank.exited and rank.process is not None:
-                    self._crew.sample(rank.process)
 
     def _climb(self) -> None:
         for rank in self._stopping.climb(self._ranks):
