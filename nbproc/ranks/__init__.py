@@ -1,0 +1,1 @@
+"""The processes of a run: made, given their job, ended."""

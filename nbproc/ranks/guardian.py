@@ -13,6 +13,7 @@ lines from its standard input:
 START is the process's start time (field 22 of /proc/PID/stat, or 0 where there is none): a number that was given to
 another process in the meantime is never touched. When the owner has ended, everything listed, its sessions, the
 server's children and the marked processes get SIGKILL, again and again until none is left, and the guardian ends.
+Those that tidy up after the others (`tidies`) have a moment to do so before.
 Not covered: a process that made itself a daemon (a session of its own) and cleaned its environment.
 
     python guardian.py OWNER_PID OWNER_PIDFD          (OWNER_PIDFD is -1 where the system has no pidfds)
@@ -31,6 +32,10 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
 MARK = b"NBPROC_RUN="
+
+TIDY_TIME = 3.0
+"""Seconds in which what tidies up may do so after the rest is gone; torch's manager waits for two itself."""
+_TIDYING = (b"multiprocessing.resource_tracker", b"torch_shm_manager")
 
 
 def table() -> dict[int, tuple[int, int, int, bytes]]:
@@ -65,6 +70,20 @@ def marked(pid: int, marks: Collection[bytes]) -> bool:
         if entry.startswith(MARK)
         for mark in marks
     )
+
+
+def tidies(pid: int) -> bool:
+    """Say whether a process only waits for the others' end, to remove what they left in shared memory, and ends then.
+
+    These are multiprocessing's resource tracker and torch's manager of shared memory. To be asked only of processes
+    that are known to be the owner's.
+    """
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            command = file.read()
+    except OSError:
+        return False
+    return any(name in command for name in _TIDYING)
 
 
 class Watch:
@@ -125,11 +144,17 @@ class Watch:
         """Kill until nothing is left, for at most ten seconds."""
         sessions: set[int] = set()
         deadline = time.monotonic() + 10
+        tidied = 0.0
         while time.monotonic() < deadline:
             if os.path.isdir("/proc/self"):
                 victims = self.victims(sessions)
                 if not victims:
                     return
+                doomed = {pid for pid in victims if not tidies(pid)}
+                if doomed or not tidied:
+                    tidied = time.monotonic() + TIDY_TIME
+                if time.monotonic() < tidied:
+                    victims = doomed
                 # the servers are stopped first: they must not fork between the look and the kill
                 for pid in sorted(victims, key=lambda pid: pid not in self.servers):
                     strike(pid, signal.SIGSTOP if pid in self.servers else signal.SIGKILL)

@@ -11,7 +11,7 @@ import os
 import select
 import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from nbproc.ranks import guardian, platform
@@ -95,6 +95,10 @@ def end(leaders: Iterable[Process], mark: str = "", timeout: float = 5.0) -> lis
         left = members(leaders, mark)
         if not left or time.monotonic() > deadline:
             return left
+        if doomed := killable(left):
+            left = doomed
+        elif _tidied(left):
+            continue
         for process in left:
             if platform.use_linux_features():
                 send_signal(process, signal.SIGKILL)
@@ -102,6 +106,42 @@ def end(leaders: Iterable[Process], mark: str = "", timeout: float = 5.0) -> lis
                 with contextlib.suppress(OSError):
                     os.killpg(process.pid, signal.SIGKILL)
         wait_for(left, min(0.5, max(0.0, deadline - time.monotonic())))
+
+
+def killable(processes: Iterable[Process]) -> list[Process]:
+    """Return those that may be killed while others of them live: all but those that tidy up after the others."""
+    return [process for process in processes if not guardian.tidies(process.pid)]
+
+
+def _tidied(processes: Sequence[Process]) -> bool:
+    """Wait a moment for those that tidy up, which is all that is left. Returns whether they have ended."""
+    wait_for(processes, guardian.TIDY_TIME)
+    return not any(is_there(process) for process in processes)
+
+
+def is_there(process: Process) -> bool:
+    """Return whether a process lives; a zombie does not."""
+    state = _state(process)
+    return state not in ("", "Z", "X")
+
+
+def resume(process: Process) -> None:
+    """Let a process go on that was stopped (SIGSTOP, Ctrl-Z): it hears no other signal than SIGKILL before."""
+    if _state(process) == "T":
+        send_signal(process, signal.SIGCONT)
+
+
+def _state(process: Process) -> str:
+    """Return the letter for its state; "" if it is gone."""
+    if not platform.use_linux_features():
+        return "?" if _alive(process.pid) else ""
+    try:
+        with open(f"/proc/{process.pid}/stat", "rb") as file:
+            stat = file.read()
+    except OSError:
+        return ""
+    fields = stat[stat.rindex(b")") + 2 :].split()
+    return fields[0].decode() if process.start in (0, int(fields[19])) else ""
 
 
 def wait_for(processes: Iterable[Process], timeout: float) -> None:
