@@ -83,6 +83,7 @@ class Functions(Crew):
         self._settings = Settings.here()
         self._setup = plan.setup or surroundings.current().setup()
         self._open: list[RankProcess] = []
+        self._ahead = min(plan.nprocs, standby.limit())
         self._cells: dict[str, int] = {}
         self.notes: tuple[str, ...] = ()
         self._unsent = {rank.rank for rank in plan.ranks}
@@ -200,8 +201,8 @@ class Functions(Crew):
         self._shipment = None
         self._open.clear()
         self._reader.finish()
-        if self._plan.start_method == "forkserver":
-            standby.fill(self._plan.nprocs)
+        if self._plan.start_method == "forkserver" and self._ahead:
+            standby.fill(self._ahead)
 
 
 def _sent(packed: payload.Payload, roots: Mapping[str, object]) -> tuple[str, ...]:
