@@ -33,7 +33,6 @@ def names(kernel: Kernel) -> None:
         ("%spawn -n 2 --start-method=sp", ["spawn"]),
         ("%spawn -n 2 train_mo", ["train_model"]),
         ("%spawn -n 2 train_model(x=learning", ["learning_rate"]),
-        ("%spawn -n 2 model_name.upp", ["model_name.upper"]),
     ],
 )
 def test_tab_completes_options_and_names(kernel: Kernel, typed: str, offered: list[str]) -> None:
