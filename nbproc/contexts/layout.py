@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from nbproc.errors import LaunchError
 from nbproc.logs.lines import Stream
 from nbproc.logs.specs import LogsDest, RunFiles, flat_dest, private_run_dir, reify
 from nbproc.plan import FlatLogs, Plan
@@ -50,7 +51,12 @@ def lay_out(
 
     Raises what `reify` and `flat_dest` raise: a directory that is a file, or not empty.
     """
-    files = RunFiles(private_run_dir(plan.name))
+    try:
+        files = RunFiles(private_run_dir(plan.name))
+    except OSError as error:
+        raise LaunchError(
+            f"no directory can be made for the run's files: {error}. Nothing was started. TMPDIR says where they go"
+        ) from error
     n = plan.nprocs
     result: dict[int, dict[str, str]] = {rank: dict(env) for rank, env in envs.items()}
     if isinstance(plan.logs, FlatLogs):

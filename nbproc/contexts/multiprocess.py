@@ -149,6 +149,7 @@ class Functions(Crew):
             stdout=paths[Stream.OUT],
             stderr=paths[Stream.ERR],
             directory=files.rank(rank),
+            sockets=files.make_sockets(rank),
             setup=self._setup,
         )
         own = streams.own(job.stdout, job.stderr)
@@ -201,6 +202,7 @@ class Functions(Crew):
         self._shipment = None
         self._open.clear()
         self._reader.finish()
+        self._layout.files.remove_sockets()
         if self._plan.start_method == "forkserver" and self._ahead:
             standby.fill(self._ahead)
 

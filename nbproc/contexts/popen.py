@@ -82,7 +82,7 @@ class Executables(Crew):
         try:
             for stream in (Stream.OUT, Stream.ERR):
                 path = self._layout.paths[rank, stream]
-                streams[stream] = None if path is None else open_log(path, private=False)
+                streams[stream] = None if path is None else open_log(path, private=True)
             return process.executed(
                 command, self._envs[rank], None, self._stdin, streams[Stream.OUT], streams[Stream.ERR]
             )

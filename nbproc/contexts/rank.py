@@ -17,6 +17,7 @@ class Rank:
     """One rank. Touched by the supervisor's thread only.
 
     ``exited`` is True while there is no process to wait for. ``told`` is RAISED or INTERRUPTED once the rank said so.
+    ``unwritten`` is what its error.json would say if it could have been written.
     ``trouble`` is what it, or the fork server in its place, said of trouble.
     """
 
@@ -33,6 +34,7 @@ class Rank:
     words: str = ""
     trouble: str = ""
     told: Kind | None = None
+    unwritten: dict[str, object] | None = None
     signals: set[int] = field(default_factory=set)
     sampled: bool = False
     released: bool = False

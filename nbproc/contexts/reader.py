@@ -37,7 +37,7 @@ class Reader:
             if filters and path:
                 chosen = {(rank, stream) for rank in range(plan.nprocs)} if plan.filter_all else set(layout.teed)
                 matched = {key for key in chosen if key[1] is stream}
-                sinks.append(FilterFile(path, filters, before, matched))
+                sinks.append(FilterFile(path, filters, before, matched, private=True))
                 watched |= matched
         lossless = bool(watched)
         if captures:

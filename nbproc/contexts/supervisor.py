@@ -8,6 +8,7 @@ Only this thread touches a rank's process, so every rank gets exactly one end, w
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import os
 import selectors
@@ -33,6 +34,8 @@ _log = logging.getLogger(__name__)
 
 _PATIENCE = 30.0
 """Seconds in which a rank must take or give a message that was begun."""
+_RENEWALS = 3
+"""So often a run starts the guardian anew when it was killed."""
 START_TIMEOUT = 300.0
 """Seconds in which a rank must answer after it was asked for; a first import of torch from a cold disk is in it."""
 
@@ -77,6 +80,8 @@ class Supervisor:
         self._identities: list[reap.Process] = []
         self._stopping = Stopping(crew.sample)
         self._exits_by: float | None = None
+        self._guardian = -1
+        self._renewals = 0
         self._commands: deque[_Stop] = deque()
         self._oom = OomWatch.now()
         self.readers: dict[int, Callable[[], Any]] = {}
@@ -128,6 +133,7 @@ class Supervisor:
         try:
             self._board.move(RunState.STARTING)
             self._selector.register(self._wake_read, selectors.EVENT_READ, None)
+            self._watch_guardian()
             self._launch()
             while not all(rank.exited and rank.state.ended for rank in self._ranks):
                 self._step()
@@ -168,6 +174,24 @@ class Supervisor:
         self._all_answered()
         self._settle()
 
+    def _watch_guardian(self) -> None:
+        """Hear of the guardian's end: only a run needs it all the time, so a run starts it anew."""
+        guardian = warden.current().watch()
+        if guardian is not None:
+            self._guardian = guardian
+            self._selector.register(guardian, selectors.EVENT_READ, (None, "guardian"))
+
+    def _renew_guardian(self) -> None:
+        self._forget(self._guardian)
+        os.close(self._guardian)
+        self._guardian = -1
+        self._renewals += 1
+        warden.current().ensure()
+        if trouble := warden.current().trouble:
+            self._board.note(trouble)
+        elif self._renewals < _RENEWALS:
+            self._watch_guardian()
+
     def _not_started(self, rank: Rank, why: str) -> None:
         self.launch_error = self.launch_error or f"rank {rank.number} of {len(self._ranks)} could not be started: {why}"
 
@@ -180,7 +204,9 @@ class Supervisor:
                     os.read(self._wake_read, 4096)
                 continue
             rank, what = key.data
-            if what == "exit" and not rank.exited:
+            if what == "guardian":
+                self._renew_guardian()
+            elif what == "exit" and not rank.exited:
                 self._news(rank, rank.process)
             elif what == "job" and rank.listening:
                 self._listen(rank)
@@ -288,7 +314,10 @@ class Supervisor:
                 self._board.set(rank, RankState.SUCCEEDED, "returned")
         elif kind in (Kind.RAISED, Kind.INTERRUPTED) and not rank.state.ended:
             rank.told = kind
-            rank.exitcode = int(body or b"1")
+            code, _, told = body.partition(b"\n")
+            rank.exitcode = int(code or b"1")
+            with contextlib.suppress(ValueError):
+                rank.unwritten = json.loads(told) if told else None
             ours = bool(rank.signals) and (kind is Kind.INTERRUPTED or not self._board.failures)
             if ours:
                 self._stopped(rank)
@@ -299,8 +328,8 @@ class Supervisor:
     # ---------------------------------------------------------------- ends
 
     def _fail(self, rank: Rank, reason: str = "") -> None:
-        oom = self._oom.since()
-        self._board.fail(rank, self._crew.failure(rank.number, rank.pid, rank.exitcode, reason=reason, oom=oom))
+        more = {"reason": reason, "oom": self._oom.since(), "data": rank.unwritten}
+        self._board.fail(rank, self._crew.failure(rank.number, rank.pid, rank.exitcode, **more))
 
     def _stopped(self, rank: Rank) -> None:
         where = self._crew.where(rank.number, rank.told is not None)
@@ -423,6 +452,8 @@ class Supervisor:
             self._board.headline = self._last_words(left)
             self._finish(RunState.FAILED if self._board.failures else RunState.STOPPED)
         self._selector.close()
+        if self._guardian >= 0:
+            os.close(self._guardian)
         with self._wakes:
             os.close(self._wake_read)
             os.close(self._wake_write)

@@ -92,7 +92,10 @@ def write_data(path: str | os.PathLike[str], data: Mapping[str, Any]) -> bool:
     try:
         text = json.dumps(data)
         target.parent.mkdir(parents=True, exist_ok=True)
-        beside.write_text(text, encoding="utf-8")
+        with open(
+            os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "w", encoding="utf-8"
+        ) as file:
+            file.write(text)
         os.replace(beside, target)
     except (OSError, ValueError, TypeError, RecursionError):
         with contextlib.suppress(OSError):

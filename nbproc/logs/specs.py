@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import secrets
+import shutil
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
@@ -34,6 +35,8 @@ __all__ = [
 _log = logging.getLogger(__name__)
 
 Streams = StdLike | Mapping[int, StdLike]
+_LONGEST_SOCKETS = 107 - len("/listener-xxxxxxxx")
+"""So long may a directory for sockets be: the path of a socket may have 107 bytes."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,19 @@ class RunFiles:
     def display_dir(self, rank: int) -> Path:
         """Return the directory of the figures and tables that a rank displayed."""
         return self.rank(rank) / "display"
+
+    def make_sockets(self, rank: int) -> Path | None:
+        """Make the directory for sockets of the libraries in a rank; None if its path is too long for a socket in it."""
+        path = self.rank(rank) / "sockets"
+        if len(os.fsencode(path)) > _LONGEST_SOCKETS:
+            return None
+        path.mkdir(mode=0o700, exist_ok=True)
+        return path
+
+    def remove_sockets(self) -> None:
+        """Remove these directories with what is in them."""
+        for path in self.root.glob("*/sockets"):
+            shutil.rmtree(path, ignore_errors=True)
 
     @property
     def filtered_stdout(self) -> Path:

@@ -106,7 +106,8 @@ class Job:
 
     ``environment`` is complete: it replaces the process's own. ``stdout`` and ``stderr`` are the files that the
     rank's descriptors 1 and 2 are pointed at, None for the caller's own, whose descriptors come with the job.
-    ``directory`` is the rank's own, in the private run directory. ``setup`` names a function ("module:function") and
+    ``directory`` is the rank's own, in the private run directory; ``sockets`` is there, None if the path is too long for
+    sockets. ``setup`` names a function ("module:function") and
     keyword arguments; it is called in the rank before anything of the user is unpickled, with ``directory`` too, and
     what it returns is called when user code has ended.
     """
@@ -122,6 +123,7 @@ class Job:
     stdout: Path | None
     stderr: Path | None
     directory: Path
+    sockets: Path | None = None
     setup: tuple[str, Mapping[str, object]] | None = None
 
 

@@ -37,6 +37,13 @@ class Warden:
         """The guardian's process id, None if it is not running."""
         return self._process.pid if self._process and self._process.poll() is None else None
 
+    def watch(self) -> int | None:
+        """Return a new descriptor that becomes readable when the guardian ends, None where there is no such thing."""
+        pid = self.pid
+        with contextlib.suppress(ProcessLookupError):
+            return None if pid is None else platform.pidfd_open(pid)
+        return None
+
     def server(self, pid: int) -> None:
         """Its children, and itself, end with this process."""
         self._tell(f"pid {pid}", f"server {pid} {reap.start_time(pid)}")

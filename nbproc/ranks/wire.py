@@ -37,7 +37,8 @@ class Kind(enum.IntEnum):
     RETURNED = 3
     """From the rank: the entrypoint returned. What `parcel.send` writes follows."""
     RAISED = 4
-    """From the rank: the entrypoint raised and error.json is written (the body is its headline)."""
+    """From the rank: the entrypoint raised. The body is its exit code, and after a newline what error.json would say, if
+    that could not be written."""
     INTERRUPTED = 5
     """From the rank: a KeyboardInterrupt ended it; the body says where it was."""
     TROUBLE = 6

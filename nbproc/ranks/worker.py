@@ -11,6 +11,7 @@ import contextlib
 import faulthandler
 import gc
 import importlib
+import json
 import locale
 import multiprocessing
 import os
@@ -27,7 +28,7 @@ import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from nbproc.failures import exit_status, write_error
+from nbproc.failures import error_data, exit_status, write_error
 from nbproc.ranks import identity, parcel, payload, results, streams, threads, wire
 from nbproc.ranks.wire import Kind
 
@@ -138,12 +139,14 @@ class _Rank:
         return 0
 
     def _raised(self, error: BaseException, kind: Kind, code: int = 1, show: bool = True) -> int:
-        write_error(self._job.error_file, error, self._cells, self._job.rank)
+        words = str(code).encode()
+        if not write_error(self._job.error_file, error, self._cells, self._job.rank):
+            words += b"\n" + json.dumps(error_data(error, self._cells, self._job.rank)).encode()
         if show and kind is Kind.RAISED:
             _print_traceback(error)
         streams.flush()
         with contextlib.suppress(OSError):
-            wire.send(self._sock, kind, str(code).encode())
+            wire.send(self._sock, kind, words)
         return code
 
     def finish(self, code: int) -> int:
@@ -184,6 +187,10 @@ def take_on(job: Job, fds: list[int], *, fresh: bool) -> list[str]:
         sys.modules["__main__"] = main
     importlib.invalidate_caches()
     tempfile.tempdir = None  # TMPDIR may have changed
+    if job.sockets is not None:
+        # Private: where multiprocessing puts its sockets, a new temporary directory otherwise. The launching side removes
+        # this one, also when the rank was killed.
+        getattr(process, "_config", {})["tempdir"] = str(job.sockets)
     _seed()
     threads.set_counts(job.environment, forked=not fresh)
     _share(job.settings.sharing_strategy)
