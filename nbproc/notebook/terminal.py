@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import json
 import os
-import re
 import shutil
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TextIO
 from nbproc import explain
 from nbproc.logs.lines import LineEvent, Stream, plain
 from nbproc.notebook.shown import Showing
-from nbproc.states import RunState, Snapshot
+from nbproc.states import RankState, RunState, Snapshot
 
 if TYPE_CHECKING:
     from nbproc.contexts.base import PContext
@@ -24,7 +24,6 @@ _WINDOW = 50
 _ROWS = 16
 """The most lines that are kept changing in place."""
 _HEIGHT_LEFT = 4
-_MIME = re.compile(r'"mime": ?\[([^\]]*)\]')
 
 Key = tuple[int, Stream, int]
 
@@ -104,9 +103,12 @@ def _order(item: tuple[Key, str]) -> tuple[int, str, int]:
 
 
 def _displayed(record: str) -> str:
-    found = _MIME.search(record)
-    types = found[1].replace('"', "") if found else "something"
-    return f"(displayed {types}; see its directory)"
+    """Say what was displayed and where it is kept, from a line of `display.jsonl`."""
+    try:
+        found = json.loads(record)
+        return f"{found['text']} ({found['file']} in its directory)"
+    except (ValueError, KeyError, TypeError):
+        return "(something was displayed)"
 
 
 class TerminalRun(Showing):
@@ -155,7 +157,7 @@ class TerminalRun(Showing):
             self.say(f"{event.name}: {event.headline}")
             if event.state is RunState.FAILED:
                 self.explain(self._context.report())
-        elif event.first_failed is not None and not self._said_failure and not event.state.ended:
+        elif event.first_failed is not None and not self._said_failure and _others_run(event):
             self._said_failure = True
             self._paint((), f"{explain.headline(self._context.report())}; stopping the other ranks\n")
 
@@ -172,6 +174,10 @@ class TerminalRun(Showing):
         if text:
             self._stream.write(text)
             self._stream.flush()
+
+
+def _others_run(snapshot: Snapshot) -> bool:
+    return any(rank.state is RankState.RUNNING for rank in snapshot.ranks)
 
 
 def can_repaint(stream: TextIO) -> bool:
