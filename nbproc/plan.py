@@ -273,10 +273,17 @@ def _mask(what: str, mask: object) -> Std | Mapping[int, Std]:
         if isinstance(mask, str):
             return Std.from_str(mask)
         if isinstance(mask, Mapping):
-            return {int(rank): Std(int(value)) for rank, value in mask.items()}
-        return Std(int(mask))  # type: ignore[call-overload]  # anything that is a number, torch's Std too
+            return {int(rank): _std(value) for rank, value in mask.items()}
+        return _std(mask)
     except (TypeError, ValueError) as error:
         raise OptionError(f"{what} must be a Std or a map of ranks to Std, not {mask!r}") from error
+
+
+def _std(value: object) -> Std:
+    number = int(value)  # type: ignore[call-overload]  # anything that is a number, torch's Std too
+    if number not in range(4):
+        raise ValueError(number)  # IntFlag would keep it
+    return Std(number)
 
 
 def _ranks(given: object) -> Iterable[int]:
