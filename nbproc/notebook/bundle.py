@@ -44,12 +44,12 @@ def _text(ctx: PContext, report: explain.Report) -> str:
     lasted = ""
     if snapshot.started is not None and snapshot.ended is not None:
         lasted = f", {duration(snapshot.ended - snapshot.started)}"
-    lines = [f"{snapshot.name}: {state}, {snapshot.nprocs} rank{'' if snapshot.nprocs == 1 else 's'}{lasted}"]
+    lines = [f"{snapshot.name}: {state}{lasted}"]
     if report.first is not None:
         lines.append(explain.text(report))
     elif snapshot.headline:
         lines.append(snapshot.headline)
-    lines += snapshot.notes[:20]
+    lines.append(explain.launch_line(snapshot))
     history = ctx.history
     if history is not None and report.first is None:
         for rank in range(min(ctx.nprocs, 64)):

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
 
-from nbproc.explain import Piece, Report, Style, body, consequence_words, head
+from nbproc.explain import Piece, Report, Style, body, consequence_words, head, launch_line
 from nbproc.logs.lines import LineEvent, Stream
 from nbproc.notebook.sgr import sgr_to_html
 from nbproc.states import RankSnapshot, RankState, RunState, Snapshot
@@ -196,8 +196,8 @@ def run_html(
         parts.append(report_html(report))
     elif snapshot.headline:
         parts.append(f'<p style="margin:4px 0">{escape(snapshot.headline, quote=False)}</p>')
-    notes = [note for note in (launch, *snapshot.notes) if note]
-    parts += [f'<p style="margin:4px 0;{_FAINT}">{escape(note, quote=False)}</p>' for note in notes[:20]]
+    launch = launch or launch_line(snapshot)
+    parts.append(f'<p style="margin:4px 0;{_FAINT}">{escape(launch, quote=False)}</p>')
     if snapshot.nprocs > 1 or not failed:
         said = {lost.local_rank: consequence_words(lost) for lost in (report.consequences if report else ())}
         parts.append(summary_html(snapshot, last, said))
