@@ -2,20 +2,21 @@
 // outgrows its budget.
 import { build } from "esbuild";
 import { statSync } from "node:fs";
+import { fileURLToPath } from "node:url";
+import { ownNames } from "./names.mjs";
 
-const BUDGETS = { view: 60_000, panel: 30_000 };
-const out = new URL("../static/", import.meta.url).pathname;
+const BUDGETS = { view: 48_000, panel: 30_000 };
+const here = fileURLToPath(new URL("./", import.meta.url));
+const out = fileURLToPath(new URL("../static/", import.meta.url));
+const options = { absWorkingDir: here, bundle: true, format: "esm", target: "es2022", minify: true, outdir: out };
 
 await build({
-  entryPoints: { view: "src/index.ts", panel: "src/panel/index.ts" },
-  bundle: true,
-  format: "esm",
-  target: "es2022",
-  minify: true,
-  outdir: out,
-  legalComments: "none",
+  ...options,
+  entryPoints: { view: "src/index.ts" },
+  mangleProps: new RegExp(`^(${ownNames(here, "src/*.ts").join("|")})$`),
 });
-await build({ entryPoints: { view: "src/view.css", panel: "src/panel/panel.css" }, minify: true, outdir: out });
+await build({ ...options, entryPoints: { panel: "src/panel/index.ts" } });
+await build({ ...options, bundle: false, entryPoints: { view: "src/view.css", panel: "src/panel/panel.css" } });
 
 for (const [name, budget] of Object.entries(BUDGETS)) {
   const size = statSync(`${out}${name}.js`).size;

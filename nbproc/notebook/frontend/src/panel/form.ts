@@ -99,12 +99,12 @@ export class FormView {
     this.options.append(
       this.add("environment", "Environment", this.input("environment", 'NAME=value OTHER="two words"', true), { place: "wide" }),
       this.add("name", "Name", this.input("name", "", false)),
-      this.add("variable", "Keep in", this.input("variable", "no variable", true), { place: "right" }),
+      this.add("variable", "Variable", this.input("variable", "no variable", true), { place: "right" }),
       this.methodPart,
       this.add("timeout", "Timeout", this.input("timeout", "none, or seconds", false), { place: "right" }),
       this.add("redirects", "Redirect", select(`${id}-redirects`, streams("to files only"), (value) => this.change("redirects", value))),
       this.add("tee", "Tee", select(`${id}-tee`, streams("to files and console"), (value) => this.change("tee", value)), { place: "right" }),
-      this.add("filters", "Filters", this.input("filters", 'collect lines with: loss "val acc"', true)),
+      this.add("filters", "Filters", this.input("filters", 'lines with: loss "val acc"', true)),
       this.add("log_dir", "Log directory", this.input("log_dir", "private, or where NAME-1, NAME-2 go", true), { place: "right" }),
       h("h4", { class: "np-heading np-wide" }, "By rank"),
       this.table.element,
@@ -226,15 +226,19 @@ export class FormView {
     this.draw();
   }
 
+  /** Enter launches from any field, also before the last key was looked at: the kernel looks again. */
   private key(event: KeyboardEvent): void {
-    if (event.key === "Enter" && !event.defaultPrevented && event.target instanceof HTMLSelectElement) {
-      event.preventDefault();
-      this.element.requestSubmit();
-    }
+    const { target } = event;
+    if (event.key !== "Enter" || event.defaultPrevented || event.isComposing) return;
+    if (!(target instanceof HTMLInputElement || target instanceof HTMLSelectElement)) return;
+    event.preventDefault();
+    const stale = this.timer !== 0 || this.checked.seq < this.kept.seq;
+    if (stale || this.checked.ready) this.submit();
+    else this.element.querySelector<HTMLElement>("[aria-invalid]")?.focus();
   }
 
-  private submit(event: Event): void {
-    event.preventDefault();
+  private submit(event?: Event): void {
+    event?.preventDefault();
     if (this.busy()) return;
     this.launchingFrom = (this.model.get("launch") as Launch).number ?? 0;
     this.send("launch");
@@ -342,7 +346,9 @@ export class FormView {
     this.options.hidden = !kept.optionsOpen;
     attr(this.fold, "aria-expanded", String(kept.optionsOpen));
     this.set.hidden = kept.optionsOpen;
-    text(this.set, this.whatIsSet());
+    const wrong = Object.keys(checked.errors).some((name) => this.isFolded(name));
+    text(this.set, wrong ? "a field in here is to be mended" : this.whatIsSet());
+    this.set.classList.toggle("np-error", wrong);
     if (kept.optionsOpen) this.table.update(checked.errors);
     const gpus = Number(this.model.get("gpus"));
     this.perGpu.hidden = !gpus;
