@@ -16,6 +16,7 @@ from nbproc.states import RunState
 
 if TYPE_CHECKING:
     from nbproc.contexts.base import PContext
+    from nbproc.contexts.results import ReturnValues
     from nbproc.notebook.view import RunView
 
 _log = logging.getLogger(__name__)
@@ -23,7 +24,7 @@ _log = logging.getLogger(__name__)
 KEPT = 20
 """So many runs stay in the list; of older ones the logs stay where they are."""
 SMALL = 64_000
-"""Return values of so many bytes are read to be shown in a line."""
+"""A return value of so many bytes is read to be shown in a line."""
 _WIDTH = 200
 _SCALARS = ("NoneType", "bool", "int", "float", "str")
 
@@ -39,7 +40,7 @@ class PanelRun:
     view: RunView
     model_id: str
     id: int = field(default_factory=lambda: next(_ids))
-    result: str = ""
+    result: str | None = None
     unsubscribe: Callable[[], None] = lambda: None
 
     @property
@@ -67,28 +68,25 @@ class PanelRun:
         if snapshot.state is RunState.FAILED or (snapshot.state is RunState.STOPPING and self.context.failures):
             return self.context.report().headline
         if snapshot.state is RunState.SUCCEEDED:
-            return self.result or snapshot.headline
+            return self.result or ""
         return snapshot.headline if snapshot.state.ended else ""
 
     def read_result(self) -> None:
-        """Read the return values if they are small, and keep them as one line. Takes a moment; runs the user's code."""
+        """Put the return values into one line: what they are if they are small, else of which type. Takes a moment."""
+        self.result = ""
         context = self.context
         if context.snapshot().state is not RunState.SUCCEEDED or context.plan.executable:
             return
         values = context.partial_values
-        if not all(_is_cheap(values.peek(rank), len(values)) for rank in values):
-            return
-        try:
-            shown = [_clipped(repr(values[rank])) for rank in values]
-        except Exception as error:
-            _log.debug("a result of %s is not shown", context.name, exc_info=error)
-            return
-        variable = self.values.variable.strip()
-        where = f" (in {variable}.result())" if variable else ""
-        if len(set(shown)) == 1:
-            self.result = f"{'' if len(shown) == 1 else 'all ranks: '}{shown[0]}{where}" if shown[0] != "None" else ""
+        shown = [_one_value(values, rank) for rank in values]
+        if len(shown) > 1 and len(set(shown)) == 1:
+            self.result = f"all ranks: {shown[0]}" if shown[0] != "None" else ""
+        elif len(shown) == 1:
+            self.result = shown[0] if shown[0] != "None" else ""
         else:
-            self.result = _clipped(", ".join(f"{rank}: {text}" for rank, text in enumerate(shown)), _WIDTH) + where
+            self.result = _clipped(
+                ", ".join(f"{rank}: {text}" for rank, text in zip(values, shown, strict=True)), _WIDTH
+            )
 
 
 class PanelRuns:
@@ -140,7 +138,7 @@ class PanelRuns:
         if isinstance(event, list | tuple):
             return  # lines
         self.changed()
-        if run.ended and not run.result:
+        if run.ended and run.result is None:
             threading.Thread(target=self._read, args=(run,), name="nbproc-panel-result", daemon=True).start()
 
     def _read(self, run: PanelRun) -> None:
@@ -149,11 +147,15 @@ class PanelRuns:
         self.changed()
 
 
-def _is_cheap(known: tuple[str, int] | None, ranks: int) -> bool:
-    """Whether a value may be read: it is small, and does not import torch here for the sake of a line."""
-    if known is None or known[1] > SMALL // ranks:
-        return False
-    return known[0] in _SCALARS or "torch" in sys.modules
+def _one_value(values: ReturnValues, rank: int) -> str:
+    """What a rank returned; a large value, or one that would import torch here, is told by its type and size."""
+    kind, size = values.peek(rank) or ("", 0)
+    if size > SMALL or (kind not in _SCALARS and "torch" not in sys.modules):
+        return f"{kind} ({size:,} bytes)"
+    try:
+        return _clipped(repr(values[rank]))
+    except Exception as error:
+        return f"{kind}, which cannot be read ({type(error).__name__})"
 
 
 def _let_go(run: PanelRun) -> None:

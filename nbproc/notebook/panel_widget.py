@@ -23,13 +23,14 @@ from IPython.display import display
 from nbproc.errors import NbprocError, StateError
 from nbproc.launch import context_of
 from nbproc.notebook import functions, planning
+from nbproc.notebook.busy import answer_while_busy
 from nbproc.notebook.options import Options
 from nbproc.notebook.panel_check import Checked, check, free_variable
 from nbproc.notebook.panel_given import given_values
 from nbproc.notebook.panel_plan import FieldError, plan
 from nbproc.notebook.panel_runs import PanelRun, PanelRuns
 from nbproc.notebook.panel_values import Values
-from nbproc.notebook.view import RunView, answer_while_busy, asset
+from nbproc.notebook.view import RunView, asset
 
 if TYPE_CHECKING:
     from nbproc.contexts.base import PContext
