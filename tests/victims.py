@@ -105,6 +105,16 @@ def print_environ(name: str) -> None:
     print(os.environ.get(name))
 
 
+def checkpoint(directory: str) -> None:
+    """Write ``begun<rank>``, wait to be interrupted, and save what there is."""
+    try:
+        (Path(directory) / f"begun{rank()}").touch()
+        while True:
+            time.sleep(600)
+    finally:
+        (Path(directory) / f"saved{rank()}").touch()
+
+
 def print_and_hang(name: str) -> None:
     print(os.environ[name], flush=True)
     hang()
