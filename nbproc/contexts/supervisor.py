@@ -89,16 +89,22 @@ class Supervisor:
         self.timed_out = False
         self._claim = threading.Lock()
         self._wakes = threading.Lock()
-        self._wake_read, self._wake_write = os.pipe()
-        os.set_blocking(self._wake_read, False)
-        os.set_blocking(self._wake_write, False)
-        self._selector = selectors.DefaultSelector()
+        self._wake_read = self._wake_write = -1  # nothing is opened before `start`: an Interrupt could land here
+        self._selector = selectors.PollSelector()  # it needs no descriptor of its own
         self._thread = threading.Thread(target=self._run, name=f"nbproc-{name}", daemon=True)
 
     # ---------------------------------------------------------------- any thread
 
     def start(self) -> None:
-        """Start the thread, and with it the run. Raises RuntimeError if the system has no thread to give."""
+        """Start the thread, and with it the run.
+
+        Raises RuntimeError if the system has no thread to give, OSError if it has no descriptor.
+        """
+        if self._claim.locked():
+            return  # abandoned
+        self._wake_read, self._wake_write = os.pipe()
+        os.set_blocking(self._wake_read, False)
+        os.set_blocking(self._wake_write, False)
         self._thread.start()
 
     def abandon(self) -> bool:
@@ -455,8 +461,9 @@ class Supervisor:
         if self._guardian >= 0:
             os.close(self._guardian)
         with self._wakes:
-            os.close(self._wake_read)
-            os.close(self._wake_write)
+            if self._wake_write >= 0:
+                os.close(self._wake_read)
+                os.close(self._wake_write)
             self._wake_read = self._wake_write = -1
         self._board.reach(Stage.CLOSED)
 
