@@ -184,3 +184,22 @@ def test_twenty_runs_in_one_notebook(open_notebook: Opener) -> None:
     book.say("for k, (c, v) in enumerate(runs): c.write(0, f'run {k}\\n'); c.finish()")
     book.until(lambda: book.texts(".nb-word") == ["done"] * 20, "all are done")
     assert [text for text in book.texts(".nb-last") if text.startswith("run")] == [f"run {k}" for k in range(20)]
+
+
+def test_the_reader_is_not_disturbed_when_the_output_is_saved(open_notebook: Opener) -> None:
+    """Given somebody who types a filter, when the run ends and its output is saved, then they type on."""
+    book = open_notebook([f"fake(1); {SHOW}"])
+    book.run()
+    book.idle()
+    book.until(lambda: stop_button(book), "the view is connected")
+    book.say("ctx.write(0, 'one\\ntwo\\n')")
+    tab(book, "Rank 0")
+    book.page.get_by_label("Filter lines").click()
+    book.page.keyboard.type("tw")
+    book.until(lambda: book.texts(ROWS) == ["two"], "the filter works")
+    book.say("ctx.finish(); view.finish()")
+    book.until(lambda: book.text(".nb-word") == "done", "the run is over")
+    book.page.wait_for_timeout(500)
+    book.page.keyboard.type("ox")
+    book.until(lambda: book.text(".nb-empty") == "No line matches.", "the keys went on into the filter")
+    assert book.page.get_by_label("Filter lines").input_value() == "twox"

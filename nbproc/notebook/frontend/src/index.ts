@@ -22,6 +22,7 @@ interface Model {
 }
 
 const stores = new Map<string, RunStore>();
+const views = new Set<View>();
 
 function storeOf(model: Model): RunStore {
   const id = String(model.get("run_id"));
@@ -69,7 +70,17 @@ export default {
     };
   },
   render({ model, el }: { model: Model; el: HTMLElement }): () => void {
-    const view = new View(el, storeOf(model));
-    return () => view.dispose();
+    const store = storeOf(model);
+    // When an output is saved, JupyterLab throws the element of its view away and asks for a new one. What the reader
+    // has open and types in moves there.
+    let view = [...views].find((known) => known.store === store && known.thrownAway);
+    if (view) view.moveTo(el);
+    else views.add((view = new View(el, store)));
+    const mine = view;
+    return () => {
+      if (mine.el !== el) return;
+      mine.dispose();
+      views.delete(mine);
+    };
   },
 };

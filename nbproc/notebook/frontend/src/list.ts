@@ -2,7 +2,7 @@
 
 import { Heights } from "./heights";
 import type { Row, Shown } from "./lines";
-import { attr, h } from "./dom";
+import { h } from "./dom";
 
 const OVERSCAN = 12;
 
@@ -106,6 +106,11 @@ export class List {
     this.remember();
   }
 
+  /** Scroll again to where the reader was. */
+  reattached(): void {
+    if (this.shown && !this.follow) this.restore();
+  }
+
   topIndex(): number {
     return this.shown ? this.heights.find(this.box.scrollTop, this.shown.rows.end) : 0;
   }
@@ -172,6 +177,7 @@ export class List {
 
   private scrolled(): void {
     const { box } = this;
+    if (!box.clientHeight) return;
     const atEnd = box.scrollTop + box.clientHeight >= box.scrollHeight - 4;
     if (this.follow && box.scrollTop < this.set - 2) {
       this.follow = false;
@@ -260,10 +266,5 @@ export class List {
       if (this.follow) this.scrollTo(box.scrollHeight);
       else this.restore();
     }
-  }
-
-  /** Show where the log ends, for readers of the screen. */
-  label(words: string): void {
-    attr(this.box, "aria-label", words);
   }
 }

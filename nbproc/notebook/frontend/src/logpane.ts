@@ -331,6 +331,11 @@ export class LogPane {
     return marks;
   }
 
+  /** The page has forgotten where the list was scrolled to. */
+  reattached(): void {
+    this.list.reattached();
+  }
+
   repaint(): void {
     this.measured = null;
     this.list.repaint();

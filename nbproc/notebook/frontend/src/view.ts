@@ -53,11 +53,12 @@ export class View {
   private opened: Tab | null = null;
   private figures = 0;
   private killing = false;
+  private focused: HTMLElement | null = null;
   private cleanups: (() => void)[] = [];
 
   constructor(
-    private el: HTMLElement,
-    private store: RunStore,
+    public el: HTMLElement,
+    public readonly store: RunStore,
   ) {
     this.controls = initial(store.ui);
     const schedule = (): void => this.schedule();
@@ -107,7 +108,30 @@ export class View {
     this.tabs.addEventListener("scroll", () => this.fadeTabs(), { passive: true });
     this.marks.addEventListener("keydown", (event) => this.moveInMarks(event));
     root.addEventListener("keydown", (event) => this.key(event));
+    root.addEventListener("focusin", (event) => (this.focused = event.target as HTMLElement));
+    root.addEventListener("focusout", () => {
+      setTimeout(() => {
+        if (root.isConnected && !root.contains(document.activeElement)) this.focused = null;
+      });
+    });
     this.el.replaceChildren(root);
+  }
+
+  /** True if the element that the view was drawn into was taken out of the page by itself, not with a cell. */
+  get thrownAway(): boolean {
+    return this.el.parentNode === null;
+  }
+
+  /** Go on in another element. */
+  moveTo(el: HTMLElement): void {
+    this.el = el;
+    el.replaceChildren(this.root);
+    const { focused } = this;
+    requestAnimationFrame(() => {
+      if (focused && document.activeElement === document.body) focused.focus({ preventScroll: true });
+      this.pane.reattached();
+      this.schedule();
+    });
   }
 
   dispose(): void {
