@@ -4,6 +4,8 @@
 # make lint    lint, types, import contract
 # make docs    build the documentation into docs/_build
 # make bench   run the benchmarks
+# make screenshots   make the pictures of the documentation anew, from real runs
+# make binder-check  do what Binder does, in an empty environment
 # make dist    build the wheel and the sdist, and check them
 # make strip   take the outputs out of the notebooks, as they are stored
 #
@@ -25,7 +27,7 @@ FRONTEND := nbproc/notebook/frontend
 HOOK := $(BIN)/python $(FRONTEND)/hatch_build.py
 ROOT_OPTION := $(if $(filter 0,$(shell id -u)),--allow-root)
 
-.PHONY: help demo test test-python test-frontend lab lint docs bench dist strip bundle chromium
+.PHONY: help demo test test-python test-frontend lab lint docs screenshots binder-check bench dist strip bundle chromium
 
 help:
 	@sed -n '/^# make/s/^# //p' Makefile
@@ -53,6 +55,12 @@ lint: .venv/.test.stamp
 
 docs: .venv/.docs.stamp bundle
 	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
+
+screenshots: .venv/.test.stamp bundle chromium
+	$(BIN)/python docs/screenshots.py
+
+binder-check:
+	$(PYTHON) binder/check.py
 
 bench: .venv/.bench.stamp bundle
 	$(BIN)/python tests/benchmarks/run.py

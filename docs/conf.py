@@ -9,7 +9,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE / "_ext"), str(HERE.parent)]
 
-import nbproc
+import nbproc  # noqa: E402 - found on the path above
 
 project = "nbproc"
 author = "The nbproc authors"
@@ -42,6 +42,7 @@ napoleon_use_ivar = True
 # The notebooks are run once and again when a cell of theirs has changed. One cell of each that shows a failure fails
 # on purpose: it carries the tag raises-exception.
 nb_execution_mode = "cache"
+nb_execution_in_temp = True
 nb_execution_timeout = 300
 nb_execution_raise_on_error = True
 nb_merge_streams = True

@@ -221,9 +221,15 @@ class Lab:
         return name
 
     def open(
-        self, cells: Sequence[str], *, kernel: str = "python3", width: int = 1300, height: int = 1000
+        self,
+        cells: Sequence[str],
+        *,
+        kernel: str = "python3",
+        width: int = 1300,
+        height: int = 1000,
+        pixels: float = 1,
     ) -> Notebook:
-        """Write a notebook of these cells and open it."""
+        """Write a notebook of these cells and open it. ``pixels`` of the screen make one of the page, in pictures."""
         self._count += 1
         name = f"n{self._count}"
         notebook = nbformat.v4.new_notebook(
@@ -231,7 +237,7 @@ class Lab:
             metadata={"kernelspec": {"name": kernel, "display_name": kernel, "language": "python"}},
         )
         nbformat.write(notebook, self.root / "work" / f"{name}.ipynb")
-        context = self._browser.new_context(viewport={"width": width, "height": height})
+        context = self._browser.new_context(viewport={"width": width, "height": height}, device_scale_factor=pixels)
         context.grant_permissions(["clipboard-read", "clipboard-write"])
         opened = Notebook(self, context.new_page(), name)
         opened.goto()

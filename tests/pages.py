@@ -19,6 +19,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from html import unescape
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -34,7 +35,9 @@ NOT_RUN = {
 }
 """Commands that no test of a page runs, and what looks at them instead."""
 
-_FENCE = re.compile(r"^(?P<indent> *)(?P<fence>```+)(?P<info>[^\n`]*)\n(?P<body>.*?)^(?P=indent)(?P=fence) *$", re.M | re.S)
+_FENCE = re.compile(
+    r"^(?P<indent> *)(?P<fence>```+)(?P<info>[^\n`]*)\n(?P<body>.*?)^(?P=indent)(?P=fence) *$", re.M | re.S
+)
 _RAISES = re.compile(r"<!-- raises (\w+) -->\s*$")
 _FILE = re.compile(r"# ([\w./-]+\.\w+)\n")
 
@@ -104,3 +107,9 @@ def matches(expected: str, shown: str) -> bool:
             parts.append(r"[^\n]*".join(map(re.escape, line.split("..."))) + r"[^\S\n]*\n")
     text = "\n".join(line.rstrip() for line in shown.rstrip("\n").split("\n")) + "\n"
     return re.search("^" + "".join(parts), text, re.M) is not None
+
+
+def words(html: str) -> str:
+    """Return what a reader sees of HTML."""
+    text = re.sub(r"<style.*?</style>", "", html, flags=re.S)
+    return unescape(re.sub(r"<[^>]+>", "", re.sub(r"</(?:div|p|tr|summary|pre|li|h\d)>|<br>", "\n", text)))

@@ -1,7 +1,7 @@
 """A directive for the options of the magics, made from the table that the magics are parsed by.
 
-    ```{spawn-options} %%spawn
-    ```
+```{spawn-options} %%spawn
+```
 """
 
 from __future__ import annotations

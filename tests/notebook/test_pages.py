@@ -53,19 +53,8 @@ def test_a_reader_who_follows_the_page_sees_what_it_says(
 
 def _shown(ran: Ran) -> str:
     """All that the cell shows: what it prints and displays, and the lines of its ranks."""
-    parts = [ran.text]
-    for output in ran.outputs:
-        if html := output.get("data", {}).get("text/html"):
-            parts.append(_words(html))
-    return "\n".join(parts)
-
-
-def _words(html: str) -> str:
-    import html as entities
-    import re
-
-    text = re.sub(r"<style.*?</style>", "", html, flags=re.S)
-    return entities.unescape(re.sub(r"<[^>]+>", "", re.sub(r"</(?:div|p|tr|summary|pre|li|h\d)>|<br>", "\n", text)))
+    pages_shown = (output.get("data", {}).get("text/html") for output in ran.outputs)
+    return "\n".join([ran.text, *(pages.words(html) for html in pages_shown if html)])
 
 
 def _commands(block: Block, folder: Path) -> None:
