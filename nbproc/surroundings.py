@@ -38,6 +38,9 @@ class Surroundings:
     def started(self, context: PContext) -> None:
         """Be told of a run that was started."""
 
+    def interrupted(self, context: PContext, error: KeyboardInterrupt) -> None:
+        """Be told that an Interrupt has stopped a run that was waited for; ``error`` is about to be raised."""
+
     pump_period: float | None = None
     """Seconds between calls of `pump` while the main thread waits for a run; None for no such calls."""
 

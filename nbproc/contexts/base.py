@@ -198,8 +198,10 @@ class PContext(ABC):
         self._started()
         try:
             done = self._await(Stage.FINISHED, None if timeout is None or timeout < 0 else timeout)
-        except BaseException:
+        except BaseException as error:
             self._interrupted()
+            if isinstance(error, KeyboardInterrupt):
+                surroundings.current().interrupted(self, error)
             raise
         return self._outcome() if done else None
 
@@ -240,15 +242,14 @@ class PContext(ABC):
 
     def _interrupted(self) -> None:
         """Stop the run and wait until it is gone; a further Interrupt kills at once."""
-        if self._supervisor is None:
-            return
-        self.stop()
+        ask = self.stop
         while True:
             try:
+                ask()
                 self._closed()
                 return
             except KeyboardInterrupt:
-                self.kill()
+                ask = self.kill
 
     def _closed(self, timeout: float | None = None) -> None:
         """Wait until no process, thread or descriptor of the run is left."""

@@ -45,6 +45,12 @@ class Terminal(Surroundings):
         """Give ranks a small `get_ipython()` and keep what they display, figures in the formats of this shell."""
         return "nbproc.notebook.inrank:install", {"figure_formats": _figure_formats()}
 
+    def interrupted(self, context: PContext, error: KeyboardInterrupt) -> None:
+        """Have the Stop told in one line, where it was `wait` that was interrupted."""
+        from nbproc.notebook.running import plainly, stop_words
+
+        plainly(error, stop_words(context))
+
     def console(self, context: PContext) -> Mapping[str, Callable[[str], object]]:
         """Write as in a script, unless the launching magic writes the lines itself."""
         return {} if context.plan.shown else super().console(context)

@@ -28,14 +28,14 @@ def run(shell: Any, plan: Plan, options: Options) -> None:
         context.wait()
     except KeyboardInterrupt:
         if not context.snapshot().state.ended:
-            raise plainly(KeyboardInterrupt("stopped by you before anything was started"), label=False) from None
+            raise _stopped("stopped by you before anything was started") from None
     finally:
         if not options.detach:
             showing.finish()
     keep(shell, context.wait(), options.result_name)
     state = context.snapshot().state
     if state is RunState.STOPPED and not context.timed_out:
-        raise _stopped(context)
+        raise _stopped(stop_words(context))
     if state is RunState.SUCCEEDED:
         showing.say(context.snapshot().headline)
         for words in _lost_values(context):
@@ -71,19 +71,23 @@ def has_colors(shell: Any) -> bool:
     return str(getattr(shell, "colors", "")).lower() != "nocolor"
 
 
-def _stopped(context: PContext) -> KeyboardInterrupt:
-    """A Stop is told as a Stop: one line, without a traceback."""
+def stop_words(context: PContext) -> str:
+    """Tell a Stop as a Stop, in one line: how long it took, and where the ranks were."""
     snapshot = context.snapshot()
     where = "; ".join(group.sentence for group in context.report().stopped)
-    return plainly(KeyboardInterrupt("; ".join(part for part in (snapshot.headline, where) if part)), label=False)
+    return "; ".join(part for part in (snapshot.headline, where) if part)
+
+
+def _stopped(words: str) -> KeyboardInterrupt:
+    return plainly(KeyboardInterrupt(words), words)
 
 
 E = TypeVar("E", bound=BaseException)
 
 
-def plainly(error: E, *, label: bool = True) -> E:
+def plainly(error: E, words: str = "") -> E:
     """Make IPython show this exception in one line, without the stack of our own calls. Returns it."""
-    text = f"{type(error).__name__}: {error}" if label else str(error)
+    text = words or f"{type(error).__name__}: {error}"
     error._render_traceback_ = text.splitlines  # type: ignore[attr-defined]  # IPython's protocol
     return error
 

@@ -100,7 +100,7 @@ def test_the_first_cause_is_on_top_with_the_cells_source_and_what_followed_is_fo
             [],
         ),
         (
-            "raise ValueError('x' * 50_000_000)",
+            "raise ValueError('x' * 5_000_000)",
             "ranks 0, 1 failed (same): ValueError: xxx",
             ["characters"],
         ),

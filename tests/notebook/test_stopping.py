@@ -137,6 +137,17 @@ def test_a_detached_run_gives_the_prompt_back_and_is_the_context(kernel: Kernel)
     assert kernel.ask("state") == "stopped"
 
 
+def test_an_interrupt_of_wait_is_told_in_one_line_too(kernel: Kernel) -> None:
+    kernel.run("%%spawn -n 1 --detach --as waited\ntell('w0')\nwait()")
+    ran = kernel.begin("tell('waiting')\nwaited.wait()")
+    wait_for_files(kernel, ran, "w0", "waiting")
+    kernel.interrupt()
+    ran.end()
+    assert ran.ename == "KeyboardInterrupt"
+    assert len(ran.error.splitlines()) == 1
+    assert ran.error.startswith("stopped by you in ")
+
+
 def test_a_detached_run_ends_with_its_result(kernel: Kernel) -> None:
     assert kernel.run("%%spawn -n 2 --detach --as quick\nrank + 5").ok
     assert kernel.run("quick.wait().return_values").value == "{0: 5, 1: 6}"
