@@ -125,6 +125,4 @@ class FakeContext:
             for rank in self._snapshot.ranks:
                 if not rank.state.ended:
                     self.end(rank.rank)
-        self.tell(
-            state=state, ended=time.time(), headline=self._snapshot.headline if headline is None else headline
-        )
+        self.tell(state=state, ended=time.time(), headline=self._snapshot.headline if headline is None else headline)

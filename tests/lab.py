@@ -124,9 +124,7 @@ class Notebook:
 
     def outputs(self) -> list[str]:
         """Return the text of the cells' outputs."""
-        return self.page.evaluate(
-            "() => [...document.querySelectorAll('.jp-OutputArea-output')].map(e => e.innerText)"
-        )
+        return self.page.evaluate("() => [...document.querySelectorAll('.jp-OutputArea-output')].map(e => e.innerText)")
 
     def text(self, selector: str) -> str:
         """Return what a person reads there, "" if it is not there."""
@@ -151,9 +149,7 @@ class Notebook:
 class Lab:
     """A server with private folders, and notebooks open in a browser."""
 
-    def __init__(
-        self, root: Path, browser: Browser, app: str = "lab", env: dict[str, str] | None = None
-    ) -> None:
+    def __init__(self, root: Path, browser: Browser, app: str = "lab", env: dict[str, str] | None = None) -> None:
         self.root, self.app, self._browser = root, app, browser
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"

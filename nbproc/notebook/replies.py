@@ -13,15 +13,12 @@ from nbproc.notebook import wire
 if TYPE_CHECKING:
     from nbproc.contexts.base import PContext
     from nbproc.logs.lines import LineEvent
-    from nbproc.states import Snapshot
 
 Message = tuple[dict[str, Any], list[bytes]]
 
 REPLAY_BYTES = 8_000_000
 PAGE_LINES = 5_000
 DOWNLOAD_BYTES = 200_000_000
-SILENT = 60.0
-TEXT_MIMES = ("text/html", "text/markdown", "text/plain", "application/json", "image/svg+xml", "text/latex")
 
 
 class Replies:
@@ -44,8 +41,9 @@ class Replies:
         """Return all that is held of the run, as it was after message `seq`."""
         history, nprocs = self._ctx.history, self._ctx.nprocs
         events: list[LineEvent] = []
-        for rank in range(nprocs if history is not None else 0):
-            events += _newest(history.rows(rank), REPLAY_BYTES // max(1, nprocs))
+        if history is not None:
+            for rank in range(nprocs):
+                events += _newest(history.rows(rank), REPLAY_BYTES // nprocs)
         batches = wire.batches(events) or [[]]
         messages: list[Message] = []
         for part, batch in enumerate(batches):
@@ -56,13 +54,6 @@ class Replies:
             messages.append((message, [text]))
         return messages
 
-    def silent(self, snapshot: Snapshot) -> list[list[Any]]:
-        """Return ``[rank, where it is]`` for the running ranks whose function the run can tell."""
-        where = getattr(self._ctx, "where", None)
-        if where is None:
-            return []
-        return [[r.rank, where(r.rank)] for r in snapshot.ranks if r.pid is not None and not r.state.ended]
-
     def _page(self, asked: dict[str, Any]) -> Iterator[Message]:
         rank, stream, first = int(asked["rank"]), int(asked["stream"]), max(0, int(asked["first"]))
         count = min(PAGE_LINES, max(0, int(asked["count"])))
@@ -72,8 +63,14 @@ class Replies:
             runs, text = wire.encode_lines(batch)
             yield (
                 {
-                    "t": "page", "rank": rank, "stream": stream, "first": first, "count": count,
-                    "part": part, "parts": len(batches), "runs": runs,
+                    "t": "page",
+                    "rank": rank,
+                    "stream": stream,
+                    "first": first,
+                    "count": count,
+                    "part": part,
+                    "parts": len(batches),
+                    "runs": runs,
                 },
                 [text],
             )

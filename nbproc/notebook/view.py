@@ -25,6 +25,7 @@ from nbproc.notebook import wire
 from nbproc.notebook.bundle import bundle
 from nbproc.notebook.busy import answer_while_busy, pump
 from nbproc.notebook.replies import Replies
+from nbproc.notebook.silence import Silence
 from nbproc.notebook.usage import Usage
 from nbproc.states import Snapshot
 
@@ -70,9 +71,11 @@ class RunView:
         self._replies = Replies(ctx)
         self._outbox: deque[tuple[dict[str, Any], list[bytes]]] = deque()
         self._usage = Usage()
+        self._silence = Silence(ctx)
         self._seq = 0
         self._news: dict[str, Any] = {}
         self._due = 0.0
+        self._answers_turn = False
         self._saves = 0
         self._save_due = 0.0
         self._hello = False
@@ -131,6 +134,7 @@ class RunView:
                 self._news_of(event)
             else:
                 self._backlog.add(event)
+                self._silence.heard(event)
             self._lock.notify()
         self._run_thread()
 
@@ -247,10 +251,11 @@ class RunView:
     def _look(self) -> None:
         snapshot = self._ctx.snapshot()
         pids = {r.rank: r.pid for r in snapshot.ranks if r.pid is not None and not r.state.ended}
+        where = self._silence.where(snapshot)
         usage = [[rank, *sample] for rank, sample in self._usage.sample(pids).items()]
         with self._lock:
             self._news["usage"] = usage
-            self._news["where"] = self._replies.silent(snapshot)
+            self._news["where"] = where
 
     def _next(self) -> tuple[dict[str, Any], list[bytes]]:
         # Answers and ticks take turns, so that neither a flood of lines nor a long download holds up the other.
@@ -265,7 +270,7 @@ class RunView:
         return message, [text] if runs else []
 
     def _turn(self) -> bool:
-        self._answers_turn = not getattr(self, "_answers_turn", False)
+        self._answers_turn = not self._answers_turn
         return self._answers_turn
 
     def _send(self, message: dict[str, Any], buffers: list[bytes]) -> None:

@@ -96,7 +96,7 @@ def main() -> None:
         book.until(lambda: book.page.evaluate("window.seen.end"), "the last line is seen", 120)
         seen = book.page.evaluate("window.seen")
         lags = sorted(seen["lags"])
-        print(  # noqa: T201
+        print(
             json.dumps(
                 {
                     **given,
@@ -120,7 +120,7 @@ def main() -> None:
         book.page.wait_for_timeout(500)
         found = book.text(".nb-tools .nb-count")
         longest = book.page.evaluate("Math.max(0, ...window.seen.blocked)")
-        print(json.dumps({"filter": found, "blocked, longest, ms": longest}))  # noqa: T201
+        print(json.dumps({"filter": found, "blocked, longest, ms": longest}))
         book.close()
 
 

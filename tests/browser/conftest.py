@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser
-
 from lab import Lab, Notebook, chromium
+from playwright.sync_api import Browser
 
 SETUP = """\
 from pathlib import Path

@@ -23,7 +23,9 @@ def stop_button(book: Notebook) -> bool:
 def test_stop_works_while_the_cell_blocks(open_notebook: Opener) -> None:
     """Given a cell that blocks until its run ends, when Stop is clicked, then the run is asked to stop at once."""
     book = open_notebook(
-        [f"fake(2); {SHOW}\nprint('asked', ctx.asked_to_stop.wait(30))\nctx.finish(RunState.STOPPED, 'stopped by you')\nview.finish()"]
+        [
+            f"fake(2); {SHOW}\nprint('asked', ctx.asked_to_stop.wait(30))\nctx.finish(RunState.STOPPED, 'stopped by you')\nview.finish()"
+        ]
     )
     book.run(wait=False)
     book.until(lambda: stop_button(book), "Stop can be pressed")
@@ -44,7 +46,9 @@ def test_a_second_press_kills(open_notebook: Opener) -> None:
     book.page.click(".nb-stop")
     book.until(lambda: book.text(".nb-stop") == "Kill now" and stop_button(book), "Kill can be pressed")
     book.page.click(".nb-stop")
-    book.say("import time; deadline = time.time() + 5\nwhile 'kill' not in ctx.asked and time.time() < deadline: time.sleep(.02)\nassert ctx.asked == ['stop', 'kill'], ctx.asked")
+    book.say(
+        "import time; deadline = time.time() + 5\nwhile 'kill' not in ctx.asked and time.time() < deadline: time.sleep(.02)\nassert ctx.asked == ['stop', 'kill'], ctx.asked"
+    )
 
 
 def test_a_reload_in_the_middle_loses_no_line(open_notebook: Opener) -> None:
@@ -91,7 +95,9 @@ def test_older_lines_come_from_the_log_by_pages(open_notebook: Opener) -> None:
     book = open_notebook([f"fake(1); {SHOW}"])
     book.run()
     book.idle()
-    book.say("for k in range(60): ctx.write(0, ''.join(f'line {k * 1000 + i}\\n' for i in range(1000))); time.sleep(.02)")
+    book.say(
+        "for k in range(60): ctx.write(0, ''.join(f'line {k * 1000 + i}\\n' for i in range(1000))); time.sleep(.02)"
+    )
     tab(book, "Rank 0")
     book.until(lambda: "line 59999" in book.texts(ROWS), "the end is shown")
     older = book.text(".nb-older")
@@ -149,14 +155,16 @@ def test_what_a_rank_displays_stands_at_its_place(open_notebook: Opener) -> None
     """Given a rank that displays a table between two lines, then it stands between them; its scripts do not run."""
     book = open_notebook(
         [
-            f"import json\nfake(2); {SHOW}\n"
-            "folder = ctx.layout.files.display_dir(0); folder.mkdir(parents=True, exist_ok=True)\n"
-            "(folder / '000.html').write_text('<table><tr><td>42</td></tr></table>"
-            "<script>parent.window.bad = 1</script><img src=x onerror=\"parent.window.bad = 1\">')\n"
-            "ctx.write(0, 'before\\n')\n"
-            "record = {'n': 0, 'file': 'display/000.html', 'mime': ['text/html'], 'text': '', 'update': 0}\n"
-            "ctx.write(0, json.dumps(record) + '\\n', Stream.DISPLAY)\n"
-            "ctx.write(0, 'after\\n')"
+            (
+                f"import json\nfake(2); {SHOW}\n"
+                "folder = ctx.layout.files.display_dir(0); folder.mkdir(parents=True, exist_ok=True)\n"
+                "(folder / '000.html').write_text('<table><tr><td>42</td></tr></table>"
+                '<script>parent.window.bad = 1</script><img src=x onerror="parent.window.bad = 1">\')\n'
+                "ctx.write(0, 'before\\n')\n"
+                "record = {'n': 0, 'file': 'display/000.html', 'mime': ['text/html'], 'text': '', 'update': 0}\n"
+                "ctx.write(0, json.dumps(record) + '\\n', Stream.DISPLAY)\n"
+                "ctx.write(0, 'after\\n')"
+            )
         ]
     )
     book.run()
@@ -169,8 +177,8 @@ def test_what_a_rank_displays_stands_at_its_place(open_notebook: Opener) -> None
     tops = book.page.evaluate(
         "() => [...document.querySelectorAll('.nb-row')].map(e => [e.getBoundingClientRect().top, e.innerText])"
     )
-    assert [text for _, text in sorted(tops)][0] == "before"
-    assert [text for _, text in sorted(tops)][-1] == "after"
+    texts = [text for _, text in sorted(tops)]
+    assert (texts[0], texts[-1]) == ("before", "after")
     assert book.page.evaluate("window.bad") is None
 
 

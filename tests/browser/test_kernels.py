@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
 from lab import Lab, Notebook
 
 Opener = Callable[..., Notebook]
@@ -37,7 +36,9 @@ def test_stop_in_older_kernels(
     lab: Lab, open_notebook: Opener, older_ipykernel: Callable[[str], Path], version: str
 ) -> None:
     kernel = lab.add_kernel(f"ipykernel-{version}", older_ipykernel(version))
-    book = open_notebook([f"import ipykernel; assert ipykernel.__version__ == {version!r}; print('right')", BLOCKING], kernel=kernel)
+    book = open_notebook(
+        [f"import ipykernel; assert ipykernel.__version__ == {version!r}; print('right')", BLOCKING], kernel=kernel
+    )
     book.run()
     book.until(lambda: "right" in " ".join(book.outputs()), "the kernel has the version")
     stop_in(book)

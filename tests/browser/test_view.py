@@ -243,8 +243,10 @@ def test_keys_work_and_do_not_reach_the_notebook(open_notebook: Opener) -> None:
     book.page.keyboard.press("4")
     book.page.keyboard.press("2")
     book.until(lambda: rows(book) == ["i am 42"], "two digits open rank 42")
-    assert book.page.evaluate("document.querySelector('.nb-tabs [aria-selected=true]').getBoundingClientRect().right"
-                              " <= document.querySelector('.nb-tabs').getBoundingClientRect().right + 1")
+    assert book.page.evaluate(
+        "document.querySelector('.nb-tabs [aria-selected=true]').getBoundingClientRect().right"
+        " <= document.querySelector('.nb-tabs').getBoundingClientRect().right + 1"
+    )
     for key in "ddxzbm":
         book.page.keyboard.press(key)
     book.page.keyboard.press("o")

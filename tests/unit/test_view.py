@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from fakes import FakeContext
+
 from nbproc.logs.lines import Stream
 from nbproc.notebook import view as views
 from nbproc.notebook import wire
 from nbproc.notebook.bundle import WIDGET_VIEW, bundle
+from nbproc.notebook.silence import Silence
 from nbproc.notebook.view import RunView
 from nbproc.states import RunState
 
@@ -239,3 +240,21 @@ def test_a_display_that_was_replaced_is_saved_once(ctx: FakeContext) -> None:
     assert saved.count("<iframe sandbox") == 1
     assert "<script" not in saved
     assert "not saved" not in saved
+
+
+def test_a_silent_rank_is_shown_with_where_it_is(ctx: FakeContext, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Given a rank that has said nothing for a minute, then the view is told where it is; the one that talks is not."""
+    looked: list[int] = []
+
+    def where(rank: int) -> str:
+        looked.append(rank)
+        return "all_reduce"
+
+    monkeypatch.setattr(ctx, "where", where)
+    silence = Silence(ctx)  # type: ignore[arg-type]
+    ctx.start(since=100)
+    ctx.subscribe(lambda event: silence.heard(event) if isinstance(event, list) else None)
+    ctx.write(1, "still here\n")
+    assert silence.where(ctx.snapshot()) == [[0, "all_reduce"]]
+    assert silence.where(ctx.snapshot()) == [[0, "all_reduce"]]
+    assert looked == [0], "a stack is not looked at more than every ten seconds"

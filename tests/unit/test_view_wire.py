@@ -54,7 +54,7 @@ def test_a_message_holds_no_more_than_it_may() -> None:
     backlog = wire.Backlog(limit=10_000_000)
     backlog.add(event(k, "ä" * 1000) for k in range(300))
     taken = backlog.take(100_000)
-    runs, buffer = wire.encode_lines(taken)
+    _, buffer = wire.encode_lines(taken)
     assert 90_000 < len(buffer) <= 100_000
     assert taken[0].number == 0
     backlog = wire.Backlog()
