@@ -60,10 +60,14 @@ def kind_of(environment: Mapping[str, str]) -> Kind:
 
 @dataclass(frozen=True)
 class Requested:
-    """What a request for a rank leaves in the caller's hands: two descriptors, to be closed by the caller."""
+    """What a request for a rank leaves in the caller's hands: two descriptors, to be closed by the caller.
+
+    ``said`` is what the server had said before of its troubles.
+    """
 
     job: socket.socket
     status: int
+    said: int
 
 
 class Server:
@@ -95,11 +99,14 @@ class Server:
         except OSError:
             return False
 
-    def request(self) -> Requested:
+    def request(self, word: bytes = wire.REQUEST) -> Requested:
         """Ask for one rank. Does not wait for it: its pid comes on the status pipe.
+
+        With ``word=wire.AHEAD`` the server may see to itself first, which makes all that follow cheaper.
 
         Raises `OSError` when this process has no descriptors left or the server is gone; nothing is left then.
         """
+        said = self.said()
         with contextlib.ExitStack() as undo:
             ours, theirs = wire.pair()
             undo.callback(ours.close)
@@ -107,17 +114,22 @@ class Server:
                 status_read, status_write = os.pipe()
                 undo.callback(os.close, status_read)
                 try:
-                    self._send([theirs.fileno(), status_write, self._control.fileno()])
+                    self._send(word, [theirs.fileno(), status_write, self._control.fileno()])
                 finally:
                     os.close(status_write)
             undo.pop_all()
-        return Requested(ours, status_read)
+        return Requested(ours, status_read, said)
 
-    def _send(self, descriptors: list[int]) -> None:
+    def hurry(self) -> None:
+        """Ask for what was to be made ahead now. Does nothing if the server is gone."""
+        with contextlib.suppress(OSError):
+            self._control.send(wire.HURRY, socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT)
+
+    def _send(self, word: bytes, descriptors: list[int]) -> None:
         deadline = time.monotonic() + 60
         while True:
             try:
-                socket.send_fds(self._control, [wire.REQUEST], descriptors, socket.MSG_NOSIGNAL)
+                socket.send_fds(self._control, [word], descriptors, socket.MSG_NOSIGNAL)
                 return
             except OSError as error:
                 # the system counts the descriptors that a server, still busy importing, has not taken yet
@@ -125,12 +137,17 @@ class Server:
                     raise
             time.sleep(0.02)
 
-    def last_words(self) -> str:
-        """Return the last lines that the server wrote of its troubles, "" for none."""
-        if self._errors is None:
+    def said(self) -> int:
+        """Return how many bytes the server has written of its troubles."""
+        return 0 if self._errors is None or self._errors.closed else os.fstat(self._errors.fileno()).st_size
+
+    def last_words(self, since: int = 0) -> str:
+        """Return the last lines that the server wrote of its troubles, "" for none; ``since`` is what it `said` then."""
+        size = self.said()
+        if self._errors is None or size <= since:
             return ""
-        size = os.fstat(self._errors.fileno()).st_size
-        text = os.pread(self._errors.fileno(), 2000, max(0, size - 2000)).decode(errors="replace")
+        start = max(since, size - 2000)
+        text = os.pread(self._errors.fileno(), size - start, start).decode(errors="replace")
         return "\n".join(text.strip().splitlines()[-4:])
 
     def let_go(self) -> None:

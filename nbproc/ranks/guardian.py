@@ -61,9 +61,12 @@ def marked(pid: int, marks: Collection[bytes]) -> bool:
     """Say whether a process carries one of the marks in the environment it was started with."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
-            environment = file.read().split(b"\0")
+            text = file.read()
     except OSError:
         return False
+    if MARK not in text:
+        return False
+    environment = text.split(b"\0")
     return any(
         entry == MARK + mark or entry.startswith(MARK + mark + b"/")
         for entry in environment

@@ -67,14 +67,20 @@ class RankProcess(ABC):
 class Forked(RankProcess):
     """A child of the fork server."""
 
-    def __init__(self, environment: Mapping[str, str] | None = None) -> None:
-        """Ask for one that fits this environment (default: this process's own).
+    def __init__(
+        self, environment: Mapping[str, str] | None = None, *, ahead_from: client.Server | None = None
+    ) -> None:
+        """Ask for one that fits this environment (default: this process's own); from ``ahead_from`` for one that can wait.
 
         Raises `LaunchError` if there can be no server, `OSError` if this process has no descriptors left.
         """
         with _making_one():
-            self.server, requested = client.request(environment)
+            if ahead_from is None:
+                self.server, requested = client.request(environment)
+            else:
+                self.server, requested = ahead_from, ahead_from.request(wire.AHEAD)
             self.job = requested.job
+            self._said = requested.said
             self._status = requested.status
             self._words = b""
             os.set_blocking(self._status, False)
@@ -98,7 +104,7 @@ class Forked(RankProcess):
             return os.waitstatus_to_exitcode(wire.ENDED.unpack_from(self._words, born)[0])
         if not piece:
             why = "the fork server has ended" if self._words else "the fork server did not start it"
-            said = self.server.last_words()
+            said = self.server.last_words(self._said)
             raise Lost(f"{why}: {said}" if said else why)
         return None
 

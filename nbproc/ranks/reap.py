@@ -75,11 +75,13 @@ def members(leaders: Iterable[Process], mark: str = "") -> list[Process]:
         if entry is None or not leader.start or entry[2] == leader.start:
             sessions.add(leader.pid)
     marks = {mark.encode()} if mark else set()
+    # what carries the mark was started by a leader, or by what it started; a leader itself was told its mark later
+    since = min((leader.start for leader in leaders), default=0)
     found = []
     for pid, (_, session, start, state) in table.items():
         if state in (b"Z", b"X") or pid == os.getpid():
             continue
-        if session in sessions or (marks and guardian.marked(pid, marks)):
+        if session in sessions or (marks and start >= since and guardian.marked(pid, marks)):
             found.append(Process(pid, start))
     return found
 

@@ -6,22 +6,26 @@ the control socket, so that a run inside a rank uses this server too.
 
     status pipe:  BORN (the rank's pid and start time), and when it has ended ENDED (its wait status), then closed
 
+When nobody waits for a rank the server sees to its own memory (`pages`); ranks that are to stand by are made after it.
 No request ends the server; it ends when its last client has closed the control socket.
 """
 
 from __future__ import annotations
 
-import gc
 import os
 import selectors
 import signal
 import socket
 import sys
+import time
+from collections.abc import Iterator
 from typing import NoReturn
 
-from nbproc.ranks import client, reap, wire
-from nbproc.ranks.wire import BORN, DESCRIPTORS, ENDED, REQUEST
+from nbproc.ranks import ahead, client, pages, reap, wire
+from nbproc.ranks.wire import AHEAD, BORN, DESCRIPTORS, ENDED, HURRY, REQUEST
 
+_QUIET = 0.5
+"""Seconds without a request after which the server goes on with what it does for itself."""
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
@@ -32,8 +36,7 @@ def main(control_fd: int, preload: list[str]) -> NoReturn:
     control = wire.at(control_fd)
     kind = client.kind_of(os.environ)  # before libraries add to the environment
     troubles = _preload(preload)
-    gc.collect()
-    gc.freeze()
+    ahead.freeze()
     _Server(control, kind, troubles).serve()
     os._exit(0)  # an orderly end of an interpreter with torch in it takes a tenth of a second, for nothing
 
@@ -67,6 +70,9 @@ class _Server:
         self._ranks: dict[int, int] = {}
         self._selector = selectors.DefaultSelector()
         self._wake_read, self._wake_write = os.pipe()
+        self._chores: Iterator[None] | None = pages.enlarge()
+        self._chores_at = 0.0
+        self._no_hurry: list[list[int]] = []
 
     def serve(self) -> None:
         """Fork on request, report each exit; return when no client is left and no rank either."""
@@ -78,13 +84,36 @@ class _Server:
         self._selector.register(self._wake_read, selectors.EVENT_READ)
         listening = True
         while listening or self._ranks:
-            for key, _ in self._selector.select():
+            events = self._selector.select(self._until_chores())
+            for key, _ in events:
                 if key.fileobj == self._wake_read:
                     self._drain()
                     self._reap()
                 elif not self._answer():
                     self._selector.unregister(self._control)
                     listening = False
+                    self._chores = None
+                    self._give_up()
+            if not events:
+                self._do_a_chore()
+
+    def _until_chores(self) -> float | None:
+        return None if self._chores is None else max(0.0, self._chores_at - time.monotonic())
+
+    def _do_a_chore(self) -> None:
+        if self._chores is not None and next(self._chores, self) is self:
+            self._chores = None
+            self._hurry()
+
+    def _hurry(self) -> None:
+        """Make what was asked for without hurry."""
+        while self._no_hurry:
+            self._fork(*self._no_hurry.pop(0))  # a rank closes what is left in the list
+
+    def _give_up(self) -> None:
+        while self._no_hurry:
+            for fd in self._no_hurry.pop():
+                os.close(fd)
 
     def _answer(self) -> bool:
         """Take one request. False at the end of the control socket."""
@@ -98,8 +127,14 @@ class _Server:
             return True
         if not data and not fds:
             return False
-        if data == REQUEST and len(fds) == DESCRIPTORS:
+        if data == AHEAD and len(fds) == DESCRIPTORS and self._chores is not None:
+            self._no_hurry.append(fds)
+        elif data in (REQUEST, AHEAD) and len(fds) == DESCRIPTORS:
+            self._chores_at = time.monotonic() + _QUIET
             self._fork(*fds)
+        elif data == HURRY and not fds:
+            self._chores_at = time.monotonic() + _QUIET
+            self._hurry()
         else:
             _say(f"this is no request: {data!r} with {len(fds)} descriptors (a limit on open files cuts them off)")
             for fd in fds:
@@ -133,11 +168,15 @@ class _Server:
             self._control.close()
             for fd in (self._wake_read, self._wake_write, status_fd, *self._ranks.values()):
                 os.close(fd)
+            self._chores = None
+            self._give_up()
             os.setsid()
             from nbproc.ranks import worker
 
             client.adopt(client_fd, self._kind)
-            code = worker.run(wire.at(job_fd), troubles=self._troubles)
+            sock = wire.at(job_fd)
+            ahead.rehearse(sock)
+            code = worker.run(sock, troubles=self._troubles)
         except BaseException as error:
             _say(f"a rank failed outside of its job: {error!r}")
         finally:

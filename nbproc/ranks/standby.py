@@ -46,6 +46,8 @@ class _Pool:
                     return None
                 self.ranks.remove(rank)
             if _waits(rank):
+                if rank.identity is None:
+                    server.hurry()
                 return rank
             rank.close()
 
@@ -61,7 +63,7 @@ class _Pool:
             missing = min(wanted, limit()) - len(self.ranks)
             for _ in range(missing):
                 try:
-                    self.ranks.append(Forked())
+                    self.ranks.append(Forked(ahead_from=server))
                 except (OSError, LaunchError):
                     return  # short of something now: the next launch starts its ranks itself
 

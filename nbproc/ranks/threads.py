@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 _OPENBLAS = (
@@ -46,25 +47,39 @@ def _available() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def look() -> None:
+    """Find the libraries that are loaded now, once: what is forked from here need not look for them (5 ms)."""
+    _setters()
+
+
 def _set_blas(count: int) -> None:
+    for setter in _setters():
+        setter(count)
+
+
+@functools.cache
+def _setters() -> list[Callable[[int], object]]:
+    """Return a function to set the number of threads for each BLAS that is loaded."""
+    if "numpy" not in sys.modules:
+        return []
     try:
         import threadpoolctl
     except ImportError:
-        _set_openblas(count)
-    else:
-        threadpoolctl.threadpool_limits(count, user_api="blas")
+        return _openblas_setters()
+    found = threadpoolctl.ThreadpoolController().select(user_api="blas")
+    return [library.set_num_threads for library in found.lib_controllers]
 
 
-def _set_openblas(count: int) -> None:
+def _openblas_setters() -> list[Callable[[int], object]]:
     """Do for OpenBLAS, which numpy brings along, what threadpoolctl does for any library."""
     try:
         with open("/proc/self/maps") as maps:
             paths = {line.split(maxsplit=5)[5].strip() for line in maps if "openblas" in line}
     except OSError:
-        return
+        return []
+    setters: list[Callable[[int], object]] = []
     for path in paths:
         with contextlib.suppress(OSError):
             library = ctypes.CDLL(path)
-            for name in _OPENBLAS:
-                if (function := getattr(library, name, None)) is not None:
-                    function(count)
+            setters += [function for name in _OPENBLAS if (function := getattr(library, name, None)) is not None]
+    return setters

@@ -26,14 +26,12 @@ import time
 import traceback
 import types
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from nbproc.failures import error_data, exit_status, write_error
 from nbproc.ranks import identity, parcel, payload, results, streams, threads, wire
+from nbproc.ranks.job import Job
 from nbproc.ranks.wire import Kind
-
-if TYPE_CHECKING:
-    from nbproc.ranks.job import Job
 
 SAMPLE_SIGNAL: int | None = getattr(signal, "SIGRTMAX", None) and int(signal.SIGRTMAX) - 3
 """Makes a rank write where it is into its stack file, whatever it is doing; None where there is no free signal."""
@@ -169,7 +167,7 @@ def take_on(job: Job, fds: list[int], *, fresh: bool) -> list[str]:
 
     ``fresh`` says that ``__main__`` is to be new, not the caller's. Returns sentences on what the system refused.
     """
-    _change_environment(job.environment)
+    change_environment(job.environment)
     troubles = job.settings.apply()
     time.tzset()
     if job.settings.locale is not None:
@@ -191,7 +189,7 @@ def take_on(job: Job, fds: list[int], *, fresh: bool) -> list[str]:
         # Private: where multiprocessing puts its sockets, a new temporary directory otherwise. The launching side removes
         # this one, also when the rank was killed.
         getattr(process, "_config", {})["tempdir"] = str(job.sockets)
-    _seed()
+    seed()
     threads.set_counts(job.environment, forked=not fresh)
     _share(job.settings.sharing_strategy)
     faulthandler.enable(file=2)
@@ -219,7 +217,8 @@ def _call_setup(job: Job) -> Callable[[], object] | None:
     return ending
 
 
-def _change_environment(wanted: Mapping[str, str]) -> None:
+def change_environment(wanted: Mapping[str, str]) -> None:
+    """Make this process's environment exactly that."""
     for name in set(os.environ) - set(wanted):
         del os.environ[name]
     for name, value in wanted.items():
@@ -227,7 +226,7 @@ def _change_environment(wanted: Mapping[str, str]) -> None:
             os.environ[name] = value
 
 
-def _seed() -> None:
+def seed() -> None:
     """Draw new seeds, as a new process does."""
     random.seed()
     numpy_random = sys.modules.get("numpy.random")
