@@ -61,8 +61,17 @@ def where_of(stack: Trace | Iterable[Frame]) -> Where | None:
         return None
     own = [index for index, frame in enumerate(frames) if not frame.is_library]
     index = own[-1] if own else 0
-    inner = [frame.function.rpartition(".")[2] for frame in frames[index + 1 :]]
-    return Where(frames[index], next((name for name in inner if name not in _WRAPPERS and name[:1] not in ("_", "<")), ""))
+    inner = frames[index + 1 :]
+    call = _call_among(inner)
+    if not call and inner and isinstance(stack, Trace) and stack.context is not None:
+        call = _call_among(stack.context.frames)  # an Interrupt is raised once the library has taken in its own error
+    return Where(frames[index], call)
+
+
+def _call_among(frames: Iterable[Frame]) -> str:
+    """Return the name of the outermost library call that says something to its user, "" for none."""
+    names = (frame.function.rpartition(".")[2] for frame in frames if frame.is_library)
+    return next((name for name in names if name not in _WRAPPERS and name[:1] not in ("_", "<")), "")
 
 
 def where_in_dump(text: str, cells: Mapping[str, int] | None = None) -> Where | None:

@@ -178,6 +178,18 @@ def test_a_rank_that_ignores_everything_is_killed_after_the_grace(kernel: Kernel
     assert "nothing left running" in ran.error
 
 
+def test_a_rank_that_waits_for_another_is_said_to_wait(kernel: Kernel) -> None:
+    ran = kernel.begin(
+        "%%spawn -n 2\nimport torch.distributed as dist\ndist.init_process_group('gloo')\n"
+        "tell(f'j{rank}')\nif rank == 1:\n    wait()\ndist.barrier()"
+    )
+    wait_for_files(kernel, ran, "j0", "j1")
+    time.sleep(0.3)  # rank 0 goes from one line to the next; nothing tells that it has arrived
+    kernel.interrupt()
+    ran.end()
+    assert f"rank 0 stopped at cell [{ran.count}] line 7, waiting in barrier" in ran.error
+
+
 def test_what_ranks_started_goes_with_them(kernel: Kernel) -> None:
     ran = kernel.begin(
         "%%spawn -n 1\nimport subprocess\nchild = subprocess.Popen(['sleep', '600'])\ntell('i0', str(child.pid))\nwait()"

@@ -20,7 +20,7 @@ from nbproc.failures import (
     where_in_dump,
 )
 from nbproc.failures.frames import Frame
-from nbproc.failures.stacks import exception_in, fatal_in, last_lines, read_tail
+from nbproc.failures.stacks import exception_in, fatal_in, last_lines, read_tail, where_of
 
 GLOO = Frame("/v/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py", 4811, "barrier")
 CLOSED = "[/gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:9121"
@@ -169,6 +169,15 @@ def test_where_a_rank_is():
     assert where.waiting
     assert where.words == "train, cell [3] line 19, in all_reduce"
     assert where.stopped == "stopped at train, cell [3] line 19, waiting in all_reduce"
+
+
+def test_an_interrupt_that_comes_when_the_library_has_failed_already():
+    cell = Frame("/tmp/ipykernel_1/9.py", 19, "train", cell=3)
+    wrapper = Frame("/v/lib/python3.11/site-packages/torch/distributed/c10d_logger.py", 83, "wrapper")
+    lost = Trace("RuntimeError", "Connection closed by peer", frames=(wrapper, GLOO))
+    where = where_of(Trace("KeyboardInterrupt", "", frames=(cell, wrapper), context=lost))
+    assert where is not None
+    assert where.stopped == "stopped at train, cell [3] line 19, waiting in barrier"
 
 
 def test_the_newest_dump_counts():
