@@ -266,7 +266,7 @@ class Supervisor:
         rank.exitcode = 0 if rank.state is RankState.SUCCEEDED and code is None else code
         process.close()
         if process.identity is not None and code is None and not rank.signals:
-            reap.end([process.identity])  # nobody will ever report it
+            reap.end([process.identity, *reap.below([process.identity])])  # nobody will ever report it
         if rank.state.ended:
             self._board.publish()
         elif code == 0 and not self._crew.answers:
@@ -350,6 +350,8 @@ class Supervisor:
                 self._begin_stop(lambda now: Ladder.spare(now, spared), "")
 
     def _begin_stop(self, ladder: Callable[[float], Ladder], why: str) -> None:
+        if self._stopping.ladder is None:
+            self._identities += reap.below(self._identities)
         self._stopping.begin(ladder, why)
         if self._board.state in (RunState.STARTING, RunState.RUNNING):
             self._board.move(RunState.STOPPING)

@@ -86,6 +86,21 @@ def members(leaders: Iterable[Process], mark: str = "") -> list[Process]:
     return found
 
 
+def below(leaders: Iterable[Process]) -> list[Process]:
+    """Return what leads a session of its own among the children of these and their children: once its parent is gone,
+    nobody can tell whose it was. Empty where there is no /proc.
+    """
+    if not platform.use_linux_features():
+        return []
+    table = guardian.table()
+    found = {leader.pid for leader in leaders if leader.pid in table and table[leader.pid][2] == leader.start}
+    known, size = set(found), 0
+    while size != len(found):
+        size = len(found)
+        found |= {pid for pid, entry in table.items() if entry[0] in found}
+    return [Process(pid, table[pid][2]) for pid in found - known if table[pid][1] == pid]
+
+
 def end(leaders: Iterable[Process], mark: str = "", timeout: float = 5.0) -> list[Process]:
     """Kill what is left of these sessions and of the marked processes; wait until it is gone.
 

@@ -35,7 +35,8 @@ class Warden:
     @property
     def pid(self) -> int | None:
         """The guardian's process id, None if it is not running."""
-        return self._process.pid if self._process and self._process.poll() is None else None
+        with self._lock:  # of two that poll at once, one is told that it runs
+            return self._process.pid if self._process and self._process.poll() is None else None
 
     def watch(self) -> int | None:
         """Return a new descriptor that becomes readable when the guardian ends, None where there is no such thing."""
