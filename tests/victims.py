@@ -187,6 +187,11 @@ def raise_value_error() -> None:
     raise ValueError("bad batch 17")
 
 
+def print_and_raise() -> None:
+    print("words")
+    raise_value_error()
+
+
 def raise_odd_constructor() -> None:
     raise OddConstructor(7, where="step 3")
 
@@ -292,6 +297,25 @@ class AtUnpickle:
 
 def at_unpickle(made_by: int, how: str, *args: Any) -> Any:
     return globals()[how](*args) if os.getpid() != made_by else None
+
+
+class Trace:
+    """Writes the rank into a file wherever it is unpickled."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _leave_trace, (self.path,)
+
+
+def _leave_trace(path: str) -> None:
+    with open(path, "a") as file:
+        print(rank(), file=file)
+
+
+def take_and_forget(value: object) -> None:
+    """Return nothing of what came."""
 
 
 class AtPickle:

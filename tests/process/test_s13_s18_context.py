@@ -212,7 +212,7 @@ def test_s13_a_finished_run_holds_no_process_thread_or_descriptor() -> None:
         return len(os.listdir("/proc/self/fd")), threading.active_count(), len(me.children(recursive=True))
 
     def one() -> nbproc.PContext:
-        context = start_processes("n", victims.rank, nprocs=1, tee=Std.OUT)
+        context = start_processes("n", victims.rank, nprocs=1)
         context.result()
         context.close()
         return context
@@ -228,7 +228,7 @@ def test_s13_a_finished_run_holds_no_process_thread_or_descriptor() -> None:
 
 def test_s13_runs_of_executables_hold_nothing_either() -> None:
     def one() -> nbproc.PContext:
-        context = start_processes("n", "true", nprocs=2)
+        context = start_processes("n", "true", nprocs=2, tee=Std.ALL)
         context.result()
         context.close()
         return context
