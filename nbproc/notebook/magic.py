@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from IPython.core.magic import Magics, line_cell_magic, line_magic, magics_class, no_var_expand
@@ -42,20 +43,22 @@ class Spawn(Magics, _Settings):
 
     def __init__(self, shell: Any) -> None:
         super().__init__(shell)
-        try:
-            self._defaults = parse(self._configured(), "%spawn_config")
-        except OptionError as error:
-            what = str(error).removeprefix("%spawn_config: ")
-            raise plainly(OptionError(f"c.Spawn in the IPython profile: {what}")) from None
+        self._defaults = Options()
+        for name in _SETTINGS:
+            self._take(name)
+        self.observe(lambda change: self._take(change["name"]), names=list(_SETTINGS))
 
-    def _configured(self) -> str:
-        """Return the traits that were set as an option line."""
-        words = []
-        for name, option in _SETTINGS.items():
-            value = getattr(self, name)
-            several = value if option.repeats and isinstance(value, list | tuple) else [value]
-            words += [f"{option.name} {_quoted(str(one))}" for one in several if one is not None]
-        return " ".join(words)
+    def _take(self, name: str) -> None:
+        """Make a trait's value the session's setting."""
+        option, value = _SETTINGS[name], getattr(self, name)
+        several = value if option.repeats and isinstance(value, list | tuple) else [value]
+        line = " ".join(f"{option.name} {_quoted(str(one))}" for one in several if one is not None)
+        base = replace(self._defaults, **{option.field: getattr(Options(), option.field)})
+        try:
+            self._defaults = parse(line, "%spawn_config", base=base)
+        except OptionError as error:
+            what = str(error).removeprefix("%spawn_config: ").removeprefix(option.name).strip()
+            raise plainly(OptionError(f"c.Spawn.{name} = {what}")) from None
 
     @no_var_expand
     @line_cell_magic

@@ -223,6 +223,10 @@ def test_settings_are_traits_of_the_profile(fresh: Callable[..., Kernel], privat
     assert "-n, --nproc-per-node N" in kernel.run("%spawn_config --help").stdout
     listed = kernel.run("%config Spawn")
     assert "Spawn.nproc_per_node=<Any>" in listed.stdout
+    kernel.run("%config Spawn.nproc_per_node = 3\n%config Spawn.env = ['C=3']")
+    assert kernel.run("%spawn_config").stdout == "-n 3 --timeout 60 --env C=3\n"
+    assert kernel.run("%config Spawn.timeout = None").ok
+    assert kernel.run("%spawn_config").stdout == "-n 3 --env C=3\n"
 
 
 def test_a_wrong_setting_in_a_profile_is_told(fresh: Callable[..., Kernel], private_places: Path) -> None:
@@ -231,4 +235,4 @@ def test_a_wrong_setting_in_a_profile_is_told(fresh: Callable[..., Kernel], priv
     (profile / "profile_default" / "ipython_config.py").write_text("c.Spawn.nproc_per_node = 'lots'\n")
     kernel = fresh(env={"IPYTHONDIR": str(profile)})
     ran = kernel.run("%load_ext nbproc")
-    assert "OptionError: c.Spawn in the IPython profile: --nproc-per-node lots: expected a number of ranks" in ran.text
+    assert "OptionError: c.Spawn.nproc_per_node = lots: expected a number of ranks" in ran.text
