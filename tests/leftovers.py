@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import re
+import sys
 import tempfile
 import threading
 from dataclasses import dataclass, field
@@ -104,18 +105,24 @@ def _describe(process: psutil.Process) -> str:
 
 
 def left_behind(before: World) -> list[str]:
-    """Say what is there now and was not before; wait a little for what is about to go."""
-    now = _processes()
-    fresh = now - before.processes
-    served = {process for process in fresh if _serves_all_runs(process, now)}
-    psutil.wait_procs(fresh - served, timeout=GRACE)
-    words = [_describe(process) for process in sorted(fresh - served, key=lambda p: p.pid) if _alive(process)]
+    """Say what is there now and was not before; wait a little for what is about to go.
 
+    Ranks that stand by for the next run in this process are let go of first: what stays then was forgotten.
+    """
+    words = []
     for thread in set(threading.enumerate()) - before.threads:
         if type(thread).__name__ not in PERMANENT_THREADS:
             thread.join(GRACE)
             if thread.is_alive():
                 words.append(f"thread {thread.name}")
+
+    if (standby := sys.modules.get("nbproc.ranks.standby")) is not None:
+        standby.close()
+    now = _processes()
+    fresh = now - before.processes
+    served = {process for process in fresh if _serves_all_runs(process, now)}
+    psutil.wait_procs(fresh - served, timeout=GRACE)
+    words += [_describe(process) for process in sorted(fresh - served, key=lambda p: p.pid) if _alive(process)]
 
     if not served:  # the first run of a process opens what all its runs use
         fresh_descriptors = _descriptors() - before.descriptors

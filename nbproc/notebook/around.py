@@ -13,6 +13,8 @@ from nbproc.surroundings import Surroundings
 if TYPE_CHECKING:
     from nbproc.contexts.base import PContext
 
+INRANK = "nbproc.notebook.inrank"
+"""What a rank has of a notebook; the fork server imports it ahead."""
 _EXECUTION_COUNT = re.compile(r"\[(\d+)\]")
 
 
@@ -43,7 +45,7 @@ class Terminal(Surroundings):
 
     def setup(self) -> tuple[str, Mapping[str, object]] | None:
         """Give ranks a small `get_ipython()` and keep what they display, figures in the formats of this shell."""
-        return "nbproc.notebook.inrank:install", {"figure_formats": _figure_formats()}
+        return f"{INRANK}:install", {"figure_formats": _figure_formats()}
 
     def interrupted(self, context: PContext, error: KeyboardInterrupt) -> None:
         """Have the Stop told in one line, where it was `wait` that was interrupted."""

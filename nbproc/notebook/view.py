@@ -221,6 +221,7 @@ class RunView:
 
     def _loop(self) -> None:
         usage_due = time.monotonic() + USAGE_PERIOD / 2
+        ended = False
         try:
             while True:
                 over = self._over()
@@ -234,8 +235,8 @@ class RunView:
                             break
                         self._lock.wait(max(0.0, usage_due - time.monotonic()))
                         continue
-                    if (early := self._due - now) > 0:
-                        self._lock.wait_for(lambda: False, early)
+                    if (early := self._due - now) > 0:  # the end of the run is told at once
+                        ended = self._lock.wait_for((lambda: False) if ended else self._over, early) or ended
                     message, buffers = self._next()
                     self._due = time.monotonic() + TICK
                 self._send(message, buffers)

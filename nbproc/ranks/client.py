@@ -26,6 +26,7 @@ from nbproc.errors import LaunchError
 from nbproc.ranks import platform, warden, wire
 
 PRELOAD = ("torch", "threadpoolctl", "nbproc.ranks.worker", "nbproc.ranks.client")
+_more: list[str] = []
 MOST_SERVERS = 3
 """Kinds of servers that are kept; the one that was not used for longest goes."""
 _PROGRAM = Path(__file__).with_name("server_main.py")
@@ -208,6 +209,12 @@ class _Servers:
 _servers = _Servers()
 
 
+def preload(module: str) -> None:
+    """Have servers that are started from now on import this module of ours ahead, too."""
+    if module not in _more:
+        _more.append(module)
+
+
 def current(environment: Mapping[str, str] | None = None) -> Server:
     """Return the server for ranks with this environment (default: the caller's), starting one if there is none.
 
@@ -268,7 +275,7 @@ def _start(environment: Mapping[str, str]) -> Server:
                 errors = os.fdopen(platform.memfd("server-errors"), "rb")
                 undo.callback(errors.close)
                 process = subprocess.Popen(
-                    [*interpreter(), str(_PROGRAM), str(theirs.fileno()), _ROOT, *PRELOAD],
+                    [*interpreter(), str(_PROGRAM), str(theirs.fileno()), _ROOT, *PRELOAD, *_more],
                     pass_fds=(theirs.fileno(),),
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
