@@ -84,8 +84,8 @@ class Stopping:
 
     def _kill(self, doomed: Sequence[Rank]) -> None:
         leaders = [rank.process.identity for rank in doomed if rank.process and rank.process.identity]
-        if leaders:
-            for process in reap.killable(reap.members(leaders)):
-                reap.send_signal(process, signal.SIGKILL)
+        members = reap.killable(reap.members(leaders)) if leaders else []
         for rank in doomed:
-            rank.send(signal.SIGKILL)
+            rank.send(signal.SIGKILL)  # first, so that it is known for certain whether this is what ended it
+        for process in members:
+            reap.send_signal(process, signal.SIGKILL)
