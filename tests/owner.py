@@ -17,26 +17,22 @@ import nbproc
 ALONE = [state for state in states.STATES if state != "in a barrier"]
 
 
+def launch(folder: Path, name: str, entrypoint: object, args: tuple[object, ...], nprocs: int) -> nbproc.PContext:
+    (folder / name).mkdir()
+    return nbproc.start_processes(
+        name,
+        entrypoint,  # type: ignore[arg-type]  # a function
+        args,
+        nprocs=nprocs,
+        log_dir=folder / f"logs-{name}",
+        redirects=nbproc.Std.ALL,
+        grace=0.3,
+    )
+
+
 def main(folder: Path) -> None:
-    for name in ("each", "barrier"):
-        (folder / name).mkdir()
-    each = nbproc.start_processes(
-        "each",
-        states.enter_each,
-        (ALONE, str(folder / "each")),
-        nprocs=len(ALONE),
-        log_dir=folder / "logs-each",
-        redirects=nbproc.Std.ALL,
-    )
-    barrier = nbproc.start_processes(
-        "barrier",
-        states.enter,
-        ("in a barrier", str(folder / "barrier")),
-        nprocs=2,
-        log_dir=folder / "logs-barrier",
-        redirects=nbproc.Std.ALL,
-    )
-    print("launched", flush=True)
+    each = launch(folder, "each", states.enter_each, (ALONE, str(folder / "each")), len(ALONE))
+    barrier = launch(folder, "barrier", states.enter, ("in a barrier", str(folder / "barrier")), 2)
     print(each.wait(), barrier.wait(), flush=True)
 
 
