@@ -19,7 +19,7 @@ version = release = nbproc.__version__
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "nbproc_options"]
 exclude_patterns = ["_build", "_ext", "**/.ipynb_checkpoints"]
 default_role = "py:obj"
-nitpicky = False
+smartquotes = False
 
 html_theme = "furo"
 html_title = "nbproc"

@@ -75,7 +75,7 @@ def start_processes(
         daemon: True makes the ranks daemonic: they may not have children of their own.
 
     Returns:
-        A `MultiprocessContext` or a `SubprocessContext`, started: all ranks have answered.
+        A `MultiprocessContext` or a `SubprocessContext`, started; all ranks have answered.
 
     Raises:
         PlanError: ranks are missing in ``args`` or ``envs``, or the log directory is not empty (a RuntimeError).

@@ -38,8 +38,7 @@ class SpawnOptions(SphinxDirective):
         items = nodes.definition_list()
         for option in options:
             term = nodes.term("", "", nodes.literal(text=option.usage))
-            words = option.help[0].upper() + option.help[1:] + "."
-            items += nodes.definition_list_item("", term, nodes.definition("", nodes.paragraph(text=words)))
+            items += nodes.definition_list_item("", term, nodes.definition("", nodes.paragraph(text=option.help)))
         return items
 
 
