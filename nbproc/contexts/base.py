@@ -142,9 +142,9 @@ class PContext(ABC):
             elif not self._supervisor.abandon():
                 self._interrupted()
             raise
-        if supervisor.launch_error:
+        if supervisor.ends.launch_error:
             self._closed()
-            raise LaunchError(f"{supervisor.launch_error}; the ranks that were started are gone")
+            raise LaunchError(f"{supervisor.ends.launch_error}; the ranks that were started are gone")
 
     def _prepare(self, undo: contextlib.ExitStack) -> Supervisor:
         """Make everything that the run needs. ``undo`` lets go of it, and is the supervisor's once there is one."""
@@ -242,7 +242,7 @@ class PContext(ABC):
 
     def _interrupted(self) -> None:
         """Stop the run and wait until it is gone; a further Interrupt kills at once."""
-        ask = self.stop
+        ask: Callable[[], object] = self.stop
         while True:
             try:
                 ask()
@@ -359,7 +359,7 @@ class PContext(ABC):
     @property
     def partial_values(self) -> ReturnValues:
         """The values of the ranks that have returned so far, also when others failed."""
-        readers = dict(sorted(self._supervisor.readers.items())) if self._supervisor else {}
+        readers = dict(sorted(self._supervisor.ends.readers.items())) if self._supervisor else {}
         return ReturnValues(readers)
 
     def log_file(self, rank: int, stream: str) -> Path | None:

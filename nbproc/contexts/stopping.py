@@ -21,6 +21,7 @@ class Stopping:
 
     def __init__(self, sample: Callable[[RankProcess], object]) -> None:
         self._sample = sample
+        self._climbed_at = 0.0
         self.ladder: Ladder | None = None
         self.why = ""
         self.since = 0.0
@@ -37,13 +38,13 @@ class Stopping:
         """Take this ladder if there is none, or it ends sooner, for processes that are on their way out."""
         self.ladder = ladder if self.ladder is None else self.ladder.sooner(ladder)
 
-    def next_due(self, now: float) -> float | None:
-        """Return when the next step is due, None if there is no step left."""
+    def next_due(self) -> float | None:
+        """Return when the next step is due that `climb` has not seen, None if there is none."""
         if self.ladder is None:
             return None
-        due = self.ladder.next_due(now)
+        due = self.ladder.next_due(self._climbed_at)
         give_up = self.ladder.kill_at + UNKILLABLE
-        return due if due is not None else give_up if give_up > now else None
+        return due if due is not None else give_up if give_up > self._climbed_at else None
 
     def climb(self, ranks: Sequence[Rank]) -> list[Rank]:
         """Send every rank the signals that are due. Returns those to be killed that cannot be waited for any longer.
@@ -52,7 +53,7 @@ class Stopping:
         """
         if self.ladder is None:
             return []
-        now = time.monotonic()
+        now = self._climbed_at = time.monotonic()
         due = self.ladder.due(now)
         doomed = []
         for rank in ranks:

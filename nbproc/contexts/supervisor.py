@@ -8,8 +8,8 @@ Only this thread touches a rank's process, so every rank gets exactly one end, w
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
+import math
 import os
 import selectors
 import signal
@@ -21,21 +21,19 @@ from typing import Any, NamedTuple
 
 from nbproc.contexts.board import Board, Stage
 from nbproc.contexts.crew import Crew
+from nbproc.contexts.ends import Ends, reason
+from nbproc.contexts.guarded import Guarded
 from nbproc.contexts.ladder import GRACE, TERM_GRACE, Ladder
 from nbproc.contexts.rank import Rank
 from nbproc.contexts.stopping import Stopping
-from nbproc.failures import OomWatch
-from nbproc.ranks import reap, warden
+from nbproc.ranks import reap
 from nbproc.ranks.process import Lost, RankProcess
-from nbproc.ranks.wire import Kind
 from nbproc.states import RankState, RunState
 
 _log = logging.getLogger(__name__)
 
 _PATIENCE = 30.0
 """Seconds in which a rank must take or give a message that was begun."""
-_RENEWALS = 3
-"""So often a run starts the guardian anew when it was killed."""
 START_TIMEOUT = 300.0
 """Seconds in which a rank must answer after it was asked for; a first import of torch from a cold disk is in it."""
 
@@ -50,8 +48,8 @@ class _Stop(NamedTuple):
 class Supervisor:
     """Runs one run. `start` returns at once; `Board.wait_for` tells of its stages.
 
-    ``on_close`` lets go of what the launch held for the run. `start`, `ask_stop`, `spare`, `abandon` and `join` may be called
-    from any thread.
+    ``on_close`` lets go of what the launch held for the run. `start`, `ask_stop`, `spare`, `abandon` and `join`
+    may be called from any thread. ``ends`` knows what each rank came to.
     """
 
     def __init__(
@@ -71,21 +69,16 @@ class Supervisor:
         self._board = board
         self._ranks = ranks
         self._crew = crew
-        self._mark = mark
         self._grace = grace
         self._spared: float | None = None
         self._timeout = timeout
         self._done_words = done_words
         self._on_close = on_close
-        self._identities: list[reap.Process] = []
+        self._guarded = Guarded(mark)
         self._stopping = Stopping(crew.sample)
         self._exits_by: float | None = None
-        self._guardian = -1
-        self._renewals = 0
         self._commands: deque[_Stop] = deque()
-        self._oom = OomWatch.now()
-        self.readers: dict[int, Callable[[], Any]] = {}
-        self.launch_error = ""
+        self.ends = Ends(board, ranks, crew, self._on_failure)
         self.timed_out = False
         self._claim = threading.Lock()
         self._wakes = threading.Lock()
@@ -139,6 +132,7 @@ class Supervisor:
         try:
             self._board.move(RunState.STARTING)
             self._selector.register(self._wake_read, selectors.EVENT_READ, None)
+            self._guarded.watch()
             self._watch_guardian()
             self._launch()
             while not all(rank.exited and rank.state.ended for rank in self._ranks):
@@ -162,8 +156,8 @@ class Supervisor:
                 rank.process = self._crew.start(rank.number)
             except Exception as error:
                 rank.started = None
-                self._not_started(rank, _reason(error))
-                self._fail(rank, f"could not be started: {_reason(error)}")
+                self.ends.not_started(rank, reason(error))
+                self.ends.fail(rank, f"could not be started: {reason(error)}")
                 self._begin_stop(Ladder.kill, "the launch failed")
                 break
             rank.exited = False
@@ -177,29 +171,12 @@ class Supervisor:
         for rank in self._ranks:
             if rank.state is RankState.WAITING:
                 self._board.set(rank, RankState.STOPPED, "was not started")
-        self._all_answered()
+        self.ends.answered()
         self._settle()
 
     def _watch_guardian(self) -> None:
-        """Hear of the guardian's end: only a run needs it all the time, so a run starts it anew."""
-        guardian = warden.current().watch()
-        if guardian is not None:
-            self._guardian = guardian
-            self._selector.register(guardian, selectors.EVENT_READ, (None, "guardian"))
-
-    def _renew_guardian(self) -> None:
-        self._forget(self._guardian)
-        os.close(self._guardian)
-        self._guardian = -1
-        self._renewals += 1
-        warden.current().ensure()
-        if trouble := warden.current().trouble:
-            self._board.note(trouble)
-        elif self._renewals < _RENEWALS:
-            self._watch_guardian()
-
-    def _not_started(self, rank: Rank, why: str) -> None:
-        self.launch_error = self.launch_error or f"rank {rank.number} of {len(self._ranks)} could not be started: {why}"
+        if self._guarded.guardian >= 0:
+            self._selector.register(self._guarded.guardian, selectors.EVENT_READ, (None, "guardian"))
 
     def _step(self) -> None:
         deadline = self._next_deadline()
@@ -211,7 +188,9 @@ class Supervisor:
                 continue
             rank, what = key.data
             if what == "guardian":
-                self._renew_guardian()
+                self._forget(self._guarded.guardian)
+                self._guarded.renew(self._board.note)
+                self._watch_guardian()
             elif what == "exit" and not rank.exited:
                 self._news(rank, rank.process)
             elif what == "job" and rank.listening:
@@ -225,8 +204,7 @@ class Supervisor:
         if rank.handed_over or process.identity is None:
             return
         rank.handed_over = True
-        self._identities.append(process.identity)
-        warden.current().rank(process.identity.pid)
+        self._guarded.add(process.identity)
         if self._board.state is RunState.STOPPING:
             rank.send(signal.SIGKILL)
             return
@@ -235,12 +213,11 @@ class Supervisor:
         except Exception as error:
             # it is gone already, which its exit tells, or what it needs cannot be sent, which ends it
             _log.debug("rank %s: the job could not be handed over", rank.number, exc_info=True)
-            rank.trouble = rank.trouble or f"its job could not be sent: {_reason(error)}"
+            rank.trouble = rank.trouble or f"its job could not be sent: {reason(error)}"
             process.signal(signal.SIGKILL)
             return
         if not self._crew.answers:
-            self._board.set(rank, RankState.RUNNING)
-            self._all_answered()
+            self.ends.runs(rank)
 
     def _news(self, rank: Rank, process: RankProcess) -> None:
         known = process.identity
@@ -256,7 +233,7 @@ class Supervisor:
             self._listen(rank)
             self._exited(rank, process, code, rank.trouble)
 
-    def _exited(self, rank: Rank, process: RankProcess, code: int | None, reason: str) -> None:
+    def _exited(self, rank: Rank, process: RankProcess, code: int | None, why: str) -> None:
         """A process is gone, or nothing more can be known of it (``code`` is None then)."""
         self._forget(process.fileno())
         if rank.listening and process.job is not None:
@@ -267,22 +244,7 @@ class Supervisor:
         process.close()
         if process.identity is not None and code is None and not rank.signals:
             reap.end([process.identity, *reap.below([process.identity])])  # nobody will ever report it
-        if rank.state.ended:
-            self._board.publish()
-        elif code == 0 and not self._crew.answers:
-            self._board.set(rank, RankState.SUCCEEDED, "exited with code 0")
-        elif rank.signals or (self._stopping.ladder is not None and rank.state is RankState.STARTING):
-            self._stopped(rank)
-        else:
-            started = rank.state is RankState.RUNNING
-            if not started:
-                self._not_started(rank, reason or f"it ended with {_code(code)} before it answered")
-                reason = f"could not be started: {reason}" if reason else ""
-            self._fail(rank, reason if code is None or not started else "")
-            self._all_answered()
-            self._on_failure()
-
-    # ---------------------------------------------------------------- what ranks say
+        self.ends.gone(rank, code, why, stopping=self._stopping.ladder is not None)
 
     def _listen(self, rank: Rank) -> None:
         """Take in what a rank says."""
@@ -301,45 +263,9 @@ class Supervisor:
                 job.settimeout(_PATIENCE)
             if message is None:
                 return
-            self._hear(rank, rank.process, *message)
+            self.ends.hear(rank, rank.process, *message)
 
-    def _hear(self, rank: Rank, process: RankProcess, kind: Kind, body: bytes) -> None:
-        if kind is Kind.READY and rank.state is RankState.STARTING:
-            self._board.set(rank, RankState.RUNNING)
-            self._all_answered()
-        elif kind is Kind.TROUBLE:
-            rank.trouble = body.decode(errors="replace")
-            self._board.note(f"rank {rank.number}: {rank.trouble}")
-        elif kind is Kind.RETURNED and not rank.state.ended:
-            try:
-                self.readers[rank.number] = self._crew.result(rank.number, process)
-            except (OSError, EOFError) as error:
-                self._fail(rank, f"its return value did not arrive: {_reason(error)}")
-                self._on_failure()
-            else:
-                self._board.set(rank, RankState.SUCCEEDED, "returned")
-        elif kind in (Kind.RAISED, Kind.INTERRUPTED) and not rank.state.ended:
-            rank.told = kind
-            code, _, told = body.partition(b"\n")
-            rank.exitcode = int(code or b"1")
-            with contextlib.suppress(ValueError):
-                rank.unwritten = json.loads(told) if told else None
-            ours = bool(rank.signals) and (kind is Kind.INTERRUPTED or not self._board.failures)
-            if ours:
-                self._stopped(rank)
-            else:
-                self._fail(rank)
-                self._on_failure()
-
-    # ---------------------------------------------------------------- ends
-
-    def _fail(self, rank: Rank, reason: str = "") -> None:
-        more = {"reason": reason, "oom": self._oom.since(), "data": rank.unwritten}
-        self._board.fail(rank, self._crew.failure(rank.number, rank.pid, rank.exitcode, **more))
-
-    def _stopped(self, rank: Rank) -> None:
-        where = self._crew.where(rank.number, rank.told is not None)
-        self._board.set(rank, RankState.STOPPED, where or "stopped")
+    # ---------------------------------------------------------------- stopping
 
     def _on_failure(self) -> None:
         if self._board.state in (RunState.STARTING, RunState.RUNNING):
@@ -351,11 +277,11 @@ class Supervisor:
 
     def _begin_stop(self, ladder: Callable[[float], Ladder], why: str) -> None:
         if self._stopping.ladder is None:
-            self._identities += reap.below(self._identities)
+            self._guarded.add_below()
         self._stopping.begin(ladder, why)
         if self._board.state in (RunState.STARTING, RunState.RUNNING):
             self._board.move(RunState.STOPPING)
-            self._all_answered()
+            self.ends.answered()
         self._climb()
 
     def _climb(self) -> None:
@@ -381,13 +307,6 @@ class Supervisor:
             self._board.headline = self._done_words
             self._finish(RunState.SUCCEEDED)
 
-    def _all_answered(self) -> None:
-        waiting = any(rank.state in (RankState.WAITING, RankState.STARTING) for rank in self._ranks)
-        if self._board.state is RunState.STARTING and not waiting:
-            self._board.move(RunState.RUNNING)
-        if self._board.state is not RunState.STARTING:
-            self._board.reach(Stage.ANSWERED)
-
     def _finish(self, state: RunState) -> None:
         self._board.move(state)
         self._board.reach(Stage.FINISHED)
@@ -395,15 +314,12 @@ class Supervisor:
     # ---------------------------------------------------------------- time
 
     def _next_deadline(self) -> float | None:
-        now = time.monotonic()
-        due = [self._stopping.next_due(now)]
-        if self._exits_by is not None and now < self._exits_by:
-            due.append(self._exits_by)
+        due = [self._stopping.next_due(), self._exits_by]
         if self._board.state is RunState.STARTING:
             due.append(self._start_by)
         if self._run_until is not None and self._board.state in (RunState.STARTING, RunState.RUNNING):
             due.append(self._run_until)
-        return min((at for at in due if at is not None), default=None)
+        return min((at for at in due if at is not None and at < math.inf), default=None)
 
     def _keep_deadlines(self) -> None:
         now = time.monotonic()
@@ -411,14 +327,15 @@ class Supervisor:
         if state is RunState.STARTING and now >= self._start_by:
             for rank in self._ranks:
                 if rank.state is RankState.STARTING:
-                    self._not_started(rank, f"it did not answer within {START_TIMEOUT:g} s")
-                    self._fail(rank, f"did not answer within {START_TIMEOUT:g} s")
+                    self.ends.not_started(rank, f"it did not answer within {START_TIMEOUT:g} s")
+                    self.ends.fail(rank, f"did not answer within {START_TIMEOUT:g} s")
             self._begin_stop(Ladder.kill, "the launch failed")
         elif self._run_until is not None and now >= self._run_until and state in (RunState.STARTING, RunState.RUNNING):
             self.timed_out = True
             why = f"it ran longer than its timeout of {self._timeout:g} s"
             self._begin_stop(lambda now: Ladder.stop(now, self._grace), why)
         if self._exits_by is not None and now >= self._exits_by:
+            self._exits_by = math.inf
             self._stopping.hurry(Ladder(signal.SIGINT, now, now, now + TERM_GRACE))
         self._climb()
 
@@ -447,11 +364,11 @@ class Supervisor:
                 rank.exited = True
             if not rank.state.ended:
                 with contextlib.suppress(Exception):
-                    self._fail(rank, why)
+                    self.ends.fail(rank, why)
 
     def _clean_up(self) -> None:
         left: list[reap.Process] = []
-        for step in (lambda: left.extend(self._reap()), self._crew.close, self._on_close):
+        for step in (lambda: left.extend(self._guarded.end()), self._crew.close, self._on_close):
             try:
                 step()
             except Exception:
@@ -460,24 +377,13 @@ class Supervisor:
             self._board.headline = self._last_words(left)
             self._finish(RunState.FAILED if self._board.failures else RunState.STOPPED)
         self._selector.close()
-        if self._guardian >= 0:
-            os.close(self._guardian)
+        self._guarded.release()
         with self._wakes:
             if self._wake_write >= 0:
                 os.close(self._wake_read)
                 os.close(self._wake_write)
             self._wake_read = self._wake_write = -1
         self._board.reach(Stage.CLOSED)
-
-    def _reap(self) -> list[reap.Process]:
-        """End what is left of the ranks' sessions and of marked processes. Returns what does not go."""
-        left = reap.end(self._identities, self._mark) if self._identities else []
-        guard = warden.current()
-        for identity in self._identities:
-            if identity not in left:
-                guard.gone(identity.pid)
-        guard.unmark(self._mark)
-        return left
 
     def _last_words(self, left: Sequence[reap.Process]) -> str:
         took = time.time() - self._stopping.since if self._stopping.since else 0.0
@@ -487,11 +393,3 @@ class Supervisor:
         why = f" ({self._stopping.why})" if self.timed_out else ""
         who = self._stopping.why if self._stopping.why.endswith("by you") and not self._board.failures else "stopped"
         return f"{who} in {took:.1f} s{why}; nothing left running"
-
-
-def _reason(error: BaseException) -> str:
-    return str(error) or type(error).__name__
-
-
-def _code(code: int | None) -> str:
-    return "an unknown exit code" if code is None else f"exit code {code}" if code >= 0 else f"signal {-code}"

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from nbproc.contexts import stopping, supervisor
+from nbproc.contexts import guarded, stopping, supervisor
 from nbproc.contexts.board import Board, Stage
 from nbproc.contexts.crew import Crew
 from nbproc.contexts.ladder import Ladder
@@ -145,7 +145,7 @@ def nobody_is_guarded(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         def __getattr__(self, name: str) -> Callable[..., None]:
             return lambda *args: None
 
-    monkeypatch.setattr(supervisor.warden, "current", Nobody)
+    monkeypatch.setattr(guarded.warden, "current", Nobody)
     yield
     while _made:
         made = _made.pop()
@@ -169,7 +169,7 @@ def test_a_run_that_goes_well() -> None:
     for one in made:
         one.end(0)
     run.wait()
-    assert {rank: read() for rank, read in run.supervisor.readers.items()} == {0: 0, 1: 1}
+    assert {rank: read() for rank, read in run.supervisor.ends.readers.items()} == {0: 0, 1: 1}
     assert [snapshot.state.value for snapshot in run.told][-1] == "succeeded"
     assert run.crew.handed == [0, 1]
 
@@ -182,7 +182,7 @@ def test_a_rank_that_the_server_never_makes_is_given_up(monkeypatch: pytest.Monk
     run.wait()
     assert run.board.snapshot.state is RunState.FAILED
     assert run.words() == ["did not answer within 0.01 s"]
-    assert "rank 0 of 1 could not be started" in run.supervisor.launch_error
+    assert "rank 0 of 1 could not be started" in run.supervisor.ends.launch_error
     assert never.closed  # which ends it, should it be made after all
 
 
@@ -192,7 +192,7 @@ def test_a_stop_before_the_server_has_made_a_rank_does_not_wait_for_it() -> None
     run.supervisor.ask_stop(lambda now: Ladder.stop(now, None), "stopped by you")
     run.wait()
     assert run.states() == ["stopped", "stopped"]
-    assert run.supervisor.launch_error == ""
+    assert run.supervisor.ends.launch_error == ""
 
 
 def test_a_process_that_the_system_does_not_let_go_of_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -242,7 +242,7 @@ def test_what_the_server_says_in_a_ranks_place_is_the_reason() -> None:
     run = Run(made)
     run.supervisor.start()
     run.wait()
-    assert run.supervisor.launch_error == "rank 0 of 1 could not be started: fork failed: no memory"
+    assert run.supervisor.ends.launch_error == "rank 0 of 1 could not be started: fork failed: no memory"
     assert run.words() == ["could not be started: fork failed: no memory"]
 
 
@@ -252,7 +252,7 @@ def test_a_rank_that_cannot_be_asked_for_ends_the_others() -> None:
     run.supervisor.start()
     run.wait()
     assert run.states() == ["stopped", "failed", "stopped"]
-    assert "rank 1 of 3 could not be started" in run.supervisor.launch_error
+    assert "rank 1 of 3 could not be started" in run.supervisor.ends.launch_error
     assert made.closed
 
 
