@@ -12,6 +12,7 @@ from nbproc.notebook.panel_values import Values
 
 _SCRIPT = re.compile(r"[\w./][\w./-]*")
 _NAME = re.compile(r"\w[\w.-]*")
+_SAFE = re.compile(r"[\w./:=@%+,-]+")
 _TEMPLATE = "%spawn {options} {what}"
 
 
@@ -99,7 +100,7 @@ def arguments_of(values: Values, rank: int) -> str:
 
 def _word(plain: str) -> str:
     """A word that is nothing but this text."""
-    return "'" + plain.replace("'", "'\\''") + "'" if not plain.isalnum() else plain
+    return plain if _SAFE.fullmatch(plain) else "'" + plain.replace("'", "'\\''") + "'"
 
 
 def _call(values: Values, taken: Container[str]) -> tuple[list[str], str]:

@@ -9,6 +9,8 @@ export class Combo {
   private shown: Fn[] = [];
   private active = -1;
   private open = false;
+  /** Somebody is typing or looking: a list that was empty opens when it is not so any more. */
+  private asked = false;
   private cleanup: (() => void)[] = [];
 
   constructor(
@@ -28,10 +30,10 @@ export class Combo {
       "aria-controls": `${id}-list`,
       placeholder: "choose a function, or type module.name",
       focus: () => this.input.select(),
-      click: () => this.show(true),
-      input: () => this.show(false),
+      click: () => this.ask(true),
+      input: () => this.ask(false),
       keydown: (event: KeyboardEvent) => this.key(event),
-      blur: () => this.hide(),
+      blur: () => this.leave(),
     });
     this.list.id = `${id}-list`;
     this.list.setAttribute("popover", "manual");
@@ -53,11 +55,21 @@ export class Combo {
 
   /** The list is another one: show it, if it is open. */
   refresh(): void {
-    if (this.open) this.show(false);
+    if (this.asked) this.show(false);
   }
 
   dispose(): void {
     for (const each of this.cleanup) each();
+  }
+
+  private ask(all: boolean): void {
+    this.asked = true;
+    this.show(all);
+  }
+
+  private leave(): void {
+    this.asked = false;
+    this.hide();
   }
 
   private show(all: boolean): void {
@@ -127,7 +139,7 @@ export class Combo {
 
   private choose(index: number): void {
     const found = this.shown[index];
-    this.hide();
+    this.leave();
     if (!found) return;
     this.input.value = found.name;
     this.chosen(found.name);
@@ -136,18 +148,18 @@ export class Combo {
   private key(event: KeyboardEvent): void {
     if (event.key === "ArrowDown" || event.key === "ArrowUp") {
       event.preventDefault();
-      if (!this.open) return this.show(true);
+      if (!this.open) return this.ask(true);
       const step = event.key === "ArrowDown" ? 1 : -1;
       const n = this.shown.length;
       this.active = n ? (this.active < 0 && step < 0 ? n - 1 : (this.active + step + n) % n) : -1;
       this.mark();
-    } else if (event.key === "Escape" && this.open) {
+    } else if (event.key === "Escape" && this.asked) {
       event.preventDefault();
       event.stopPropagation();
-      this.hide();
+      this.leave();
     } else if (event.key === "Enter" && this.open && this.active >= 0) {
       const same = this.shown[this.active]?.name === this.input.value.trim();
-      if (same) return this.hide();
+      if (same) return this.leave();
       event.preventDefault();
       this.choose(this.active);
     } else if (event.key === "Tab" && this.open && this.active >= 0) {
