@@ -42,18 +42,21 @@ def functions(namespace: Mapping[str, object], hidden: Collection[str] = ()) -> 
     return tuple(sorted(found, key=lambda function: not function.own))[:LIMIT]
 
 
-def members(prefix: str, namespace: Mapping[str, object]) -> tuple[Function, ...]:
-    """Return the public functions of a module (or class) of the notebook, by their dotted names."""
+def members(text: str, namespace: Mapping[str, object]) -> tuple[Function, ...]:
+    """Return the public functions of a module (or class) whose dotted names may be meant by what was typed so far."""
+    prefix, _, start = text.strip().rpartition(".")
     try:
         holder = look_up(prefix, namespace)
     except LookupError:
         return ()
-    found = []
+    found: list[Function] = []
     for name, value in sorted(_stored(holder).items()):
         value = value.__func__ if isinstance(value, staticmethod | classmethod) else value
-        if not name.startswith("_") and is_function(value):
+        if start.lower() in name.lower() and not name.startswith("_") and is_function(value):
             found.append(describe(f"{prefix}.{name}", value, own=False))
-    return tuple(found[:LIMIT])
+            if len(found) == LIMIT:
+                break
+    return tuple(found)
 
 
 def look_up(name: str, namespace: Mapping[str, object]) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import logging
 import sys
 import threading
 from collections.abc import Callable
@@ -12,14 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from nbproc.notebook.panel_code import default_name
 from nbproc.notebook.panel_values import Values
-from nbproc.states import RunState
+from nbproc.states import RunState, Snapshot
 
 if TYPE_CHECKING:
     from nbproc.contexts.base import PContext
     from nbproc.contexts.results import ReturnValues
     from nbproc.notebook.view import RunView
-
-_log = logging.getLogger(__name__)
 
 KEPT = 20
 """So many runs stay in the list; of older ones the logs stay where they are."""
@@ -48,6 +45,11 @@ class PanelRun:
         """Whether the run is over."""
         return self.context.snapshot().state.ended
 
+    def unhook(self) -> None:
+        """Listen to the run no more."""
+        unsubscribe, self.unsubscribe = self.unsubscribe, lambda: None
+        unsubscribe()
+
     def row(self) -> dict[str, Any]:
         """Return the run's line for the browser."""
         snapshot = self.context.snapshot()
@@ -73,7 +75,6 @@ class PanelRun:
 
     def read_result(self) -> None:
         """Put the return values into one line: what they are if they are small, else of which type. Takes a moment."""
-        self.result = ""
         context = self.context
         if context.snapshot().state is not RunState.SUCCEEDED or context.plan.executable:
             return
@@ -106,7 +107,8 @@ class PanelRuns:
             self._runs = [kept for kept in self._runs if kept not in dropped]
         for old in dropped:
             _let_go(old)
-        run.unsubscribe = run.context.subscribe(lambda event: self._hear(run, event))
+        if not run.ended:
+            run.unsubscribe = run.context.subscribe(lambda event: self._hear(run, event))
         self._hear(run, run.context.snapshot())
 
     def find(self, number: int) -> PanelRun | None:
@@ -122,7 +124,7 @@ class PanelRuns:
         with self._lock:
             taken, self._runs = self._runs, []
         for run in taken:
-            run.unsubscribe()
+            run.unhook()
         return taken
 
     def remove(self, number: int) -> None:
@@ -135,31 +137,34 @@ class PanelRuns:
             self.changed()
 
     def _hear(self, run: PanelRun, event: object) -> None:
-        if isinstance(event, list | tuple):
-            return  # lines
+        if not isinstance(event, Snapshot):
+            return
         self.changed()
         if run.ended and run.result is None:
+            run.result = ""
             threading.Thread(target=self._read, args=(run,), name="nbproc-panel-result", daemon=True).start()
 
     def _read(self, run: PanelRun) -> None:
-        run.unsubscribe()
+        run.unhook()
         run.read_result()
         self.changed()
 
 
 def _one_value(values: ReturnValues, rank: int) -> str:
     """What a rank returned; a large value, or one that would import torch here, is told by its type and size."""
-    kind, size = values.peek(rank) or ("", 0)
-    if size > SMALL or (kind not in _SCALARS and "torch" not in sys.modules):
-        return f"{kind} ({size:,} bytes)"
+    known = values.peek(rank)
+    if known is not None:
+        kind, size = known
+        if size > SMALL or (kind not in _SCALARS and "torch" not in sys.modules):
+            return f"{kind} ({size:,} bytes)"
     try:
         return _clipped(repr(values[rank]))
     except Exception as error:
-        return f"{kind}, which cannot be read ({type(error).__name__})"
+        return f"a value that cannot be shown ({type(error).__name__})"
 
 
 def _let_go(run: PanelRun) -> None:
-    run.unsubscribe()
+    run.unhook()
     run.view.close()
 
 

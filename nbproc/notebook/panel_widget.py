@@ -164,9 +164,8 @@ class Panel:
 
     def _list_members(self) -> None:
         """List the functions of a module whose name stands before the last dot."""
-        prefix = "" if self.values.program else self.values.function.strip().rpartition(".")[0]
-        found = functions.members(prefix, self._shell.user_ns) if prefix else ()
-        self.widget.members = [asdict(each) for each in found]
+        text = "" if self.values.program else self.values.function
+        self.widget.members = [asdict(each) for each in functions.members(text, self._shell.user_ns)]
 
     def _hidden(self) -> set[str]:
         return set(self._shell.user_ns_hidden)

@@ -91,8 +91,9 @@ def test_a_name_that_the_shell_has_put_there_is_not_listed() -> None:
 
 
 def test_the_functions_of_a_module_are_listed_by_their_dotted_names() -> None:
-    assert "json.dumps" in [each.name for each in functions.members("json", notebook())]
-    assert functions.members("nowhere", notebook()) == ()
+    assert "json.dumps" in [each.name for each in functions.members("json.", notebook())]
+    assert [each.name for each in functions.members("json.UMPS", notebook())] == ["json.dumps"]
+    assert functions.members("nowhere.x", notebook()) == functions.members("train", notebook()) == ()
 
 
 def test_a_dotted_name_is_looked_up_without_running_anything() -> None:
