@@ -7,50 +7,38 @@ Plan -> start() -> [Supervisor thread] -> Snapshot     any time, any thread
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import logging
 import os
 import signal
 import socket
-import sys
 import threading
 import time
-import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from nbproc import explain, surroundings
-from nbproc.contexts import numa
-from nbproc.contexts.board import Board, Stage
+from nbproc.contexts import at_exit, numa
+from nbproc.contexts.board import Stage
 from nbproc.contexts.crew import Crew
 from nbproc.contexts.ladder import GRACE, Ladder
 from nbproc.contexts.layout import Layout, lay_out
-from nbproc.contexts.rank import Rank
+from nbproc.contexts.looking import Looking
 from nbproc.contexts.reader import Reader
-from nbproc.contexts.results import ReturnValues, RunProcsResult
+from nbproc.contexts.results import RunProcsResult
 from nbproc.contexts.supervisor import Supervisor
 from nbproc.errors import LaunchError, SpawnError, StateError
-from nbproc.failures import ProcessFailure
-from nbproc.logs.history import History
-from nbproc.logs.lines import LineEvent, Stream
-from nbproc.logs.specs import RunFiles, release_run_dir
+from nbproc.logs.specs import release_run_dir
 from nbproc.plan import Plan, environment, make_plan, new_run_id
 from nbproc.ranks import warden
-from nbproc.states import RunState, Snapshot
+from nbproc.states import RunState
 
 _log = logging.getLogger(__name__)
-Event = Sequence[LineEvent] | Snapshot
-Listener = Callable[[Event], object]
-
-_running: weakref.WeakSet[PContext] = weakref.WeakSet()
-_at_exit_registered = False
 
 
-class PContext(ABC):
+class PContext(Looking, ABC):
     """All ranks of one launch. Made by `start_processes`; may also be constructed, in torch's order, and started.
 
     The API is `torch's <https://docs.pytorch.org/docs/stable/elastic/multiprocessing.html>`_. Beyond it: `result`,
@@ -91,21 +79,8 @@ class PContext(ABC):
 
     def _adopt(self, plan: Plan) -> None:
         numa.check(plan.numa)
-        self.plan = plan
-        self.name = plan.name
-        self.entrypoint = plan.entrypoint
-        self.args = {rank.rank: rank.args for rank in plan.ranks}
-        self.envs = {rank.rank: dict(rank.env) for rank in plan.ranks}
-        self.nprocs = plan.nprocs
-        self.layout: Layout | None = None
-        self.notes: tuple[str, ...] = plan.notes
-        self._ranks = [Rank(rank.rank) for rank in plan.ranks]
-        self._board = Board(plan.name, self._ranks, self._tell, lambda: (self.run_dir, self.notes))
-        self._supervisor: Supervisor | None = None
-        self._reader: Reader | None = None
+        super()._adopt(plan)
         self._result: RunProcsResult | None = None
-        self._listeners: tuple[Listener, ...] = ()
-        self._lock = threading.Lock()
         self._start_asked = False
 
     # ---------------------------------------------------------------- launching
@@ -143,7 +118,7 @@ class PContext(ABC):
                 self._interrupted()
             raise
         if supervisor.ends.launch_error:
-            self._closed()
+            self.gone()
             raise LaunchError(f"{supervisor.ends.launch_error}; the ranks that were started are gone")
 
     def _prepare(self, undo: contextlib.ExitStack) -> Supervisor:
@@ -171,8 +146,7 @@ class PContext(ABC):
             self.notes += (trouble,)
             _log.warning("%s", trouble)
         reader.start()
-        _running.add(self)
-        _register_at_exit()
+        at_exit.see_to(self)
         self._supervisor = Supervisor(
             self.name,
             self._board,
@@ -246,12 +220,12 @@ class PContext(ABC):
         while True:
             try:
                 ask()
-                self._closed()
+                self.gone()
                 return
             except KeyboardInterrupt:
                 ask = self.kill
 
-    def _closed(self, timeout: float | None = None) -> None:
+    def gone(self, timeout: float | None = None) -> None:
         """Wait until no process, thread or descriptor of the run is left."""
         if self._supervisor is not None and self._board.wait_for(Stage.CLOSED, timeout):
             self._supervisor.join()
@@ -295,7 +269,7 @@ class PContext(ABC):
             return
         signum = int(signal.SIGTERM if death_sig is None else death_sig)
         self._supervisor.ask_stop(lambda now: Ladder.close(now, signum, timeout), "closed")
-        self._closed()
+        self.gone()
 
     def __enter__(self) -> PContext:
         if not self._start_asked:
@@ -304,7 +278,7 @@ class PContext(ABC):
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.stop()
-        self._closed()
+        self.gone()
 
     # ---------------------------------------------------------------- looking
 
@@ -314,94 +288,23 @@ class PContext(ABC):
         When the result is known this waits until the processes are gone (milliseconds), so that nobody finds them.
         """
         if self._board.stage is Stage.FINISHED:
-            self._closed(GRACE)
+            self.gone(GRACE)
         return {rank.rank: rank.pid for rank in self.snapshot().ranks if rank.pid is not None}
 
-    def snapshot(self) -> Snapshot:
-        """Return the state of the run and of each rank at this moment, as a value. Never blocks."""
-        return self._board.snapshot
-
-    @property
-    def run_dir(self) -> Path | None:
-        """Where the run's files are: ``log_dir`` if one was given; None before the start."""
-        return self.layout.run_dir if self.layout else None
-
-    @property
-    def stdouts(self) -> dict[int, str]:
-        """The path of each rank's stdout, "" if it is the console's; empty before the start."""
-        return self.layout.reported(Stream.OUT) if self.layout else {}
-
-    @property
-    def stderrs(self) -> dict[int, str]:
-        """The path of each rank's stderr, "" if it is the console's; empty before the start."""
-        return self.layout.reported(Stream.ERR) if self.layout else {}
-
-    @property
-    def error_files(self) -> dict[int, str]:
-        """Where each rank that fails writes why; empty before the start."""
-        return {rank: str(path) for rank, path in self.layout.error_files.items()} if self.layout else {}
-
-    @property
-    def files(self) -> RunFiles | None:
-        """The private run directory: what ranks displayed, streams that were not redirected; None before the start."""
-        return self.layout.files if self.layout else None
-
-    @property
-    def history(self) -> History | None:
-        """The last lines of each rank, as far as its streams go to files that somebody reads; else None."""
-        return self._reader.history if self._reader else None
-
-    @property
-    def failures(self) -> dict[int, ProcessFailure]:
-        """The failures known so far, by rank."""
-        return dict(sorted(self._board.failures.items()))
-
-    @property
-    def partial_values(self) -> ReturnValues:
-        """The values of the ranks that have returned so far, also when others failed."""
-        readers = dict(sorted(self._supervisor.ends.readers.items())) if self._supervisor else {}
-        return ReturnValues(readers)
-
-    def log_file(self, rank: int, stream: str) -> Path | None:
-        """Return the file of a rank's ``"stdout"`` or ``"stderr"``, None if it goes to none."""
-        return self.layout.log_file(rank, Stream(stream)) if self.layout else None
-
-    def report(self) -> explain.Report:
-        """Explain the run as far as it is known: the first cause, what followed, where the files are."""
-        return explain.report(self.snapshot(), self.failures)
-
-    def subscribe(self, listener: Listener) -> Callable[[], None]:
-        """Call ``listener`` with each batch of `LineEvent` and each new `Snapshot`, from threads of this library.
-
-        It must not block. Returns a function that ends the subscription.
-        """
-        with self._lock:
-            self._listeners += (listener,)
-
-        def unsubscribe() -> None:
-            with self._lock:
-                self._listeners = tuple(known for known in self._listeners if known is not listener)
-
-        return unsubscribe
-
-    def __repr__(self) -> str:
-        snapshot = self.snapshot()
-        count = f"{self.nprocs} rank{'s' if self.nprocs != 1 else ''}"
-        line = f"<{type(self).__name__} {self.name}: {snapshot.state.value}, {count}>"
-        return line if not self.failures else f"{line}\n{self.report().headline}"
-
     # ---------------------------------------------------------------- inside
+
+    @property
+    def _stdout_tail(self) -> Reader | None:
+        """What follows the logs, by the name that torch 1.13 had for it: programs ask it whether it has ``stopped``."""
+        if self._board.stage is Stage.FINISHED:
+            self.gone(GRACE)
+        return self._reader
+
+    _stderr_tail = _stdout_tail
 
     def _started(self) -> None:
         if self._supervisor is None:
             raise StateError(f"{self.name} was not started; call start() first")
-
-    def _tell(self, event: Event) -> None:
-        for listener in self._listeners:
-            try:
-                listener(event)
-            except Exception:
-                _log.exception("a listener of %s failed", self.name)
 
     def _outcome(self) -> RunProcsResult:
         with self._lock:
@@ -428,34 +331,3 @@ def _hold_port() -> socket.socket:
     held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     held.bind(("127.0.0.1", 0))
     return held
-
-
-def _register_at_exit() -> None:
-    global _at_exit_registered
-    if not _at_exit_registered:
-        _at_exit_registered = True
-        atexit.register(_end_runs, os.getpid())
-
-
-def _end_runs(owner: int) -> None:
-    """At the end of the process: wait for runs that go on, as multiprocessing does; daemons and captured ones end.
-
-    If an Interrupt is what ends it, it was meant for all of them.
-    """
-    if owner != os.getpid():
-        return
-    interrupted = getattr(sys, "last_type", None) is KeyboardInterrupt
-    wait = surroundings.current().waits_at_exit()
-    if interrupted:
-        for context in list(_running):
-            context.stop()
-    for context in list(_running):
-        try:
-            if interrupted or (wait and not context.plan.daemon and not context.plan.executable):
-                context.wait()
-            else:
-                context.kill()
-            context._closed(15)
-        except KeyboardInterrupt:
-            context.kill()
-            context._closed(15)

@@ -52,6 +52,7 @@ class Reader:
             write = console.get(stream.value)
             if echoed and write is not None:
                 sinks.append(ConsoleTee(write, before, echoed))
+        self._ended = False
         self._tail: Tail | None = None
         if sinks and watched:
             sources = [
@@ -73,7 +74,12 @@ class Reader:
         if self._tail is not None:
             self._tail.catch_up(timeout)
 
+    def stopped(self) -> bool:
+        """Return whether nothing is read any more."""
+        return self._ended
+
     def finish(self, timeout: float = 30.0) -> None:
         """Read to the end and end the thread."""
+        self._ended = True
         if self._tail is not None:
             self._tail.finish(timeout)

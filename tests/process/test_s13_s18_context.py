@@ -242,6 +242,16 @@ def test_s13_runs_of_executables_hold_nothing_either() -> None:
     )
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_s13_when_wait_returned_nobody_finds_a_process_or_a_follower(kind: str) -> None:
+    entrypoint, args = sleeper(kind, 0.01)
+    for _ in range(5):
+        context = start_processes("n", entrypoint, args, nprocs=2, tee=Std.ALL)
+        context.wait()
+        assert not any(victims.alive(pid) for pid in context.pids().values())
+        assert context._stderr_tail.stopped()  # type: ignore[union-attr]
+
+
 # ---------------------------------------------------------------- S14
 
 
