@@ -65,7 +65,7 @@ CRASHES = [
 AT_UNPICKLE = [
     Crash("raises at unpickling", ("raise_value_error",), "ValueError: bad batch 17"),
     Crash("os._exit(6) at unpickling", ("os_exit", 6), "exited with code 6 before returning", 6),
-    Crash("sys.exit(0) at unpickling", ("sys_exit", 5), "exited with code 5 before returning", 5),
+    Crash("sys.exit(5) at unpickling", ("sys_exit", 5), "exited with code 5 before returning", 5),
     Crash("SIGSEGV at unpickling", ("segfault",), r"was killed by SIGSEGV \(.*\)", -11, "in segfault"),
     Crash("SIGKILL at unpickling", ("kill_myself", 9), r"was killed by SIGKILL \(.*\)", -9),
 ]
