@@ -164,3 +164,50 @@ def load_data(i: int, folder: Path) -> None:
 
     data = DataLoader(TensorDataset(torch.arange(8)), batch_size=2, num_workers=2)
     note(i, folder, sum(int(batch.sum()) for (batch,) in data))
+
+
+def note_strategy(i: int, folder: Path) -> None:
+    """Write which way of sharing tensors is in use."""
+    import torch.multiprocessing
+
+    note(i, folder, torch.multiprocessing.get_sharing_strategy())
+
+
+def write_in_turn(i: int, shared: Any, folder: Path) -> None:
+    """Write to a tensor, wait for the caller to have written, write again."""
+    if i == 1:
+        appear(folder / "0")
+    shared[i] = i + 1
+    note(i, folder)
+    appear(folder / "go")
+    if i == 1:
+        shared[3] = shared[2] * 2
+
+
+def add_to_weight(i: int, model: Any) -> None:
+    """Add to a model's weight, each rank at a place of its own: adding is no single step."""
+    import torch
+
+    with torch.no_grad():
+        model.weight[0, i] += i + 1
+
+
+def write_and_note(i: int, tensor: Any, folder: Path) -> None:
+    tensor += 1
+    note(i, folder, float(tensor.sum()))
+
+
+def put_tensor(i: int, queue: Any, folder: Path) -> None:
+    """Put a tensor into a queue, and live until it was taken out."""
+    import torch
+
+    queue.put(torch.arange(3))
+    appear(folder / "got")
+
+
+def use_all(i: int, event: Any, lock: Any, value: Any, pipe: Any) -> None:
+    """Use what multiprocessing has to synchronise."""
+    with lock:
+        value.value += 1
+        pipe.send(i)
+    event.set()

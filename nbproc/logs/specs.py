@@ -6,6 +6,7 @@ No other module knows a file name or builds a path inside a run directory.
 from __future__ import annotations
 
 import logging
+import contextlib
 import os
 import secrets
 import shutil
@@ -83,8 +84,9 @@ class RunFiles:
 
     def remove_sockets(self) -> None:
         """Remove these directories with what is in them."""
-        for path in self.root.glob("*/sockets"):
-            shutil.rmtree(path, ignore_errors=True)
+        with contextlib.suppress(OSError):  # this process is short of descriptors: they go with the run directory
+            for path in self.root.glob("*/sockets"):
+                shutil.rmtree(path, ignore_errors=True)
 
     @property
     def filtered_stdout(self) -> Path:

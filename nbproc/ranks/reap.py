@@ -49,7 +49,8 @@ def send_signal(process: Process, signum: int) -> bool:
             return True
         return False
     try:
-        if process.start and start_time(process.pid) != process.start:
+        # 0: gone, which sending tells, or this process is short of descriptors and cannot look
+        if process.start and start_time(process.pid) not in (0, process.start):
             return False
         signal.pidfd_send_signal(pidfd, signum)
         return True
@@ -174,7 +175,7 @@ def wait_for(processes: Iterable[Process], timeout: float) -> None:
                 time.sleep(0.01)  # without process descriptors there is nothing to wait on
             continue
         try:
-            if not process.start or start_time(process.pid) == process.start:
+            if not process.start or start_time(process.pid) in (0, process.start):
                 _readable(pidfd, deadline - time.monotonic())
         finally:
             os.close(pidfd)

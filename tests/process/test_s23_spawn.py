@@ -9,9 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import jobs
 import pytest
 
-import jobs
 import nbproc
 import nbproc.multiprocessing
 from nbproc.errors import NbprocError, OptionError

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import jobs
 import pytest
 
-import jobs
 import nbproc
 from victims import alive
 
@@ -62,9 +62,9 @@ def test_one_returns_first_another_raises_later(launch: Launch, tmp_path: Path, 
     context = launch(jobs.return_first_then_raise, tmp_path, start_method=start_method)
     assert context.join(timeout=0) is False
     (tmp_path / "go").write_text("")
-    with pytest.raises(nbproc.ProcessRaisedException, match="\nValueError: legitimate exception$"):
+    with pytest.raises(nbproc.ProcessRaisedException, match=r"\nValueError: legitimate exception$"):
         context.join()
-    with pytest.raises(nbproc.ProcessRaisedException, match="\nValueError: legitimate exception$"):
+    with pytest.raises(nbproc.ProcessRaisedException, match=r"\nValueError: legitimate exception$"):
         context.join(timeout=0)
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import jobs
 import pytest
 
-import jobs
 import nbproc
 from victims import alive
 
