@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import anywidget
 import traitlets
+from IPython.core.getipython import get_ipython
 from IPython.display import display
 
 from nbproc.notebook import wire
@@ -79,6 +80,7 @@ class RunView:
         self._saves = 0
         self._save_due = 0.0
         self._hello = False
+        self._reader = True
         self._saved_whole = False
         self._shown = False
         self._thread: threading.Thread | None = None
@@ -88,8 +90,8 @@ class RunView:
 
     def show(self) -> None:
         """Display the view in the current output. Call it once, on the thread that runs the cell; does not block."""
-        _close_unseen()
         self._shown = True
+        self._reader = _has_reader()
         self._prepare()
         self._publish(update=False)
         self._run_thread()
@@ -171,8 +173,7 @@ class RunView:
             self._ctx.kill()
         elif kind in ("hello", "ping"):
             self._say({"t": "pong", "to": client, "seq": self._seq})
-            if kind == "hello":
-                self._seen()
+            self._hello = self._hello or kind == "hello"
         elif kind == "replay":
             with self._lock:
                 seq, snapshot = self._seq, wire.encode_snapshot(self._ctx.snapshot())
@@ -191,16 +192,6 @@ class RunView:
                 self._outbox.append((message, list(buffers)))
             self._lock.notify()
         self._run_thread()
-
-    def _seen(self) -> None:
-        with self._lock:
-            self._hello = True
-            late = self._saved_whole and self in _unseen
-            _unseen.discard(self)
-        if late:  # the cell blocked the kernel until the run was over: only now the view could say that it is there
-            assert self._widget is not None
-            self._widget._esm, self._widget._css = asset("view.js"), asset("view.css")
-            self._publish(update=True)
 
     # The thread
 
@@ -296,14 +287,14 @@ class RunView:
             if self._saved_whole or self._widget is None:
                 return
             self._saved_whole = True
-            seen = self._hello
-            if not seen and self._shown:
-                _unseen.add(self)
         if self._unsubscribe is not None:
             self._unsubscribe()
+        # Where a person sits the view may only be slow to say hello: the run may have taken milliseconds.
+        seen = self._hello or self._reader or not self._shown
         self._publish(update=True, widget=seen)
-        if not seen and self._shown:
+        if not seen:  # a saved widget state would hold the program; emptied first, it does not
             self._widget._esm = self._widget._css = ""
+            self.close()
 
     def close(self) -> None:
         """Give up the widget: the browser's view stays as it is, and cannot ask any more."""
@@ -311,11 +302,13 @@ class RunView:
             self._widget.close()
 
 
-_unseen: set[RunView] = set()
-"""Views that were over before any browser said hello. It may still be on its way, behind the cell that ran."""
+def _has_reader() -> bool:
+    """Return whether the cell that runs was sent by a person's front end.
 
-
-def _close_unseen() -> None:
-    for view in list(_unseen):
-        _unseen.discard(view)
-        view.close()
+    Programs that run notebooks (nbclient, papermill, nbconvert) say that nobody can answer ``input()``.
+    """
+    kernel = getattr(get_ipython(), "kernel", None)
+    if kernel is None:
+        return False
+    content = (kernel.get_parent("shell") or {}).get("content") or {}
+    return bool(content.get("allow_stdin", True))

@@ -299,3 +299,27 @@ FAINT = """() => {
     if (ratio < 4.49) bad.push(`${words.slice(0, 30)} ${e.className} ${ratio.toFixed(2)}`);
   }
   return bad; }"""
+
+
+def test_a_table_follows_the_theme_when_the_run_is_over(open_notebook: Opener) -> None:
+    """Given a finished run whose rank displayed a table, when the theme turns dark, then the table is dark too."""
+    book = open_notebook(
+        [
+            (
+                "import json\nfake(1); ctx.start(); view.show()\n"
+                "folder = ctx.layout.files.display_dir(0); folder.mkdir(parents=True, exist_ok=True)\n"
+                "(folder / '000.html').write_text('<table><tr><td>42</td></tr></table>')\n"
+                "record = {'n': 0, 'file': 'display/000.html', 'mime': ['text/html'], 'text': ''}\n"
+                "ctx.write(0, json.dumps(record) + '\\n', Stream.DISPLAY); ctx.finish(); view.finish()"
+            )
+        ]
+    )
+    book.theme(False)
+    book.run()
+    book.idle()
+    tab(book, "Rank 0")
+    colour = "getComputedStyle(document.querySelector('.nb-figure iframe').contentDocument.body).color"
+    book.until(lambda: book.page.query_selector(".nb-figure iframe"), "the table is there")
+    light = book.page.evaluate(colour)
+    book.theme(True)
+    book.until(lambda: book.page.evaluate(colour) != light, "the table has another colour")

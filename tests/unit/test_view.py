@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -57,13 +56,12 @@ class Browser:
 
 
 @pytest.fixture
-def browser(monkeypatch: pytest.MonkeyPatch) -> Iterator[Browser]:
+def browser(monkeypatch: pytest.MonkeyPatch) -> Browser:
     browser = Browser()
     monkeypatch.setattr(views, "asset", lambda name: f"/* {name} */")
     monkeypatch.setattr(views.RunWidget, "send", lambda _widget, message, buffers: browser.take(message, buffers))
     monkeypatch.setattr(views, "display", lambda data, **options: browser.saved.append({**data, "": options}))
-    yield browser
-    views._close_unseen()
+    return browser
 
 
 @pytest.fixture
@@ -192,14 +190,17 @@ def test_without_a_page_the_saved_output_needs_none(ctx: FakeContext, browser: B
     assert view._widget._esm == view._widget._css == ""
 
 
-def test_a_page_that_could_not_say_hello_in_time_gets_its_view_back(ctx: FakeContext, browser: Browser) -> None:
-    """Given a front end whose messages wait for the end of the cell, then the view is there after it."""
+def test_a_run_that_is_over_before_its_page_says_hello_keeps_its_view(
+    ctx: FakeContext, browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given a person's front end and a run of a few milliseconds, then the view is not taken away."""
+    monkeypatch.setattr(views, "_has_reader", lambda: True)
     view = show(ctx.start(), browser)
     end(ctx, view)
-    browser.ask(t="hello", seq=1)
     assert WIDGET_VIEW in browser.saved[-1]
     assert view._widget is not None
     assert view._widget._esm
+    browser.ask(t="hello", seq=0)
     browser.wait(lambda b: b.of("pong"))
 
 

@@ -37,6 +37,7 @@ export class List {
   private set = 0;
   private wide = 0;
   private stamp = 0;
+  private patience = 10;
 
   constructor(
     private painter: Painter,
@@ -51,6 +52,8 @@ export class List {
       this.spacer,
     );
     this.box.addEventListener("scroll", () => this.scrolled(), { passive: true });
+    // Nothing is painted while the page hides the list, as JupyterLab does for a moment when its theme changes.
+    new ResizeObserver(() => this.appeared()).observe(this.box);
   }
 
   show(shown: Shown): void {
@@ -104,6 +107,12 @@ export class List {
       this.scrollTo(Math.max(0, top - box.clientHeight / 3));
     }
     this.remember();
+  }
+
+  private appeared(): void {
+    if (!this.box.clientHeight || !this.shown) return;
+    if (this.follow) this.scrollTo(this.box.scrollHeight);
+    this.paint();
   }
 
   /** Scroll again to where the reader was. */
@@ -217,7 +226,13 @@ export class List {
 
   private paint(): void {
     const { shown, heights, box, painter } = this;
-    if (!shown || box.clientHeight === 0) return;
+    if (!shown) return;
+    if (!box.clientHeight) {
+      // Hidden: for a moment, which no observer sees, or for longer, whose end `appeared` is told of.
+      if (this.patience-- > 0) requestAnimationFrame(() => this.paint());
+      return;
+    }
+    this.patience = 10;
     for (let pass = 0; pass < 3; pass++) {
       const { rows } = shown;
       if (!rows.size) {
