@@ -11,12 +11,12 @@ def meet() -> None:
 
     from nbproc import surroundings
     from nbproc.notebook.around import INRANK, Kernel, Terminal
-    from nbproc.ranks import client
+    from nbproc.ranks import client, standby
 
     shell = get_ipython()
     if shell is None or isinstance(surroundings.current(), Terminal):
         return
-    client.preload(INRANK)
+    client.preload(INRANK, *standby.later())
     surroundings.install(Kernel(shell) if hasattr(shell, "kernel") else Terminal(shell))
     from nbproc.notebook import shown
 

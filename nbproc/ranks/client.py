@@ -103,7 +103,7 @@ class Server:
     def request(self, word: bytes = wire.REQUEST) -> Requested:
         """Ask for one rank. Does not wait for it: its pid comes on the status pipe.
 
-        With ``word=wire.AHEAD`` the server may see to itself first, which makes all that follow cheaper.
+        With ``word=wire.LATER`` the server sees to itself first: such a rank has more in it, and costs less.
 
         Raises `OSError` when this process has no descriptors left or the server is gone; nothing is left then.
         """
@@ -120,11 +120,6 @@ class Server:
                     os.close(status_write)
             undo.pop_all()
         return Requested(ours, status_read, said)
-
-    def hurry(self) -> None:
-        """Ask for what was to be made ahead now. Does nothing if the server is gone."""
-        with contextlib.suppress(OSError):
-            self._control.send(wire.HURRY, socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT)
 
     def _send(self, word: bytes, descriptors: list[int]) -> None:
         deadline = time.monotonic() + 60
@@ -209,10 +204,12 @@ class _Servers:
 _servers = _Servers()
 
 
-def preload(module: str) -> None:
-    """Have servers that are started from now on import this module of ours ahead, too."""
-    if module not in _more:
-        _more.append(module)
+def preload(*modules: str) -> None:
+    """Have servers that are started from now on import these modules ahead, too.
+
+    What begins with "+" is imported when the server has nothing else to do.
+    """
+    _more.extend(module for module in modules if module not in _more)
 
 
 def current(environment: Mapping[str, str] | None = None) -> Server:

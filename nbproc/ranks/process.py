@@ -68,17 +68,18 @@ class Forked(RankProcess):
     """A child of the fork server."""
 
     def __init__(
-        self, environment: Mapping[str, str] | None = None, *, ahead_from: client.Server | None = None
+        self, environment: Mapping[str, str] | None = None, *, later_from: client.Server | None = None
     ) -> None:
-        """Ask for one that fits this environment (default: this process's own); from ``ahead_from`` for one that can wait.
+        """Ask for one that fits this environment (default: this process's own); from ``later_from`` for one
+        that is made when the server has seen to itself.
 
         Raises `LaunchError` if there can be no server, `OSError` if this process has no descriptors left.
         """
         with _making_one():
-            if ahead_from is None:
+            if later_from is None:
                 self.server, requested = client.request(environment)
             else:
-                self.server, requested = ahead_from, ahead_from.request(wire.AHEAD)
+                self.server, requested = later_from, later_from.request(wire.LATER)
             self.job = requested.job
             self._said = requested.said
             self._status = requested.status

@@ -6,7 +6,7 @@ the control socket, so that a run inside a rank uses this server too.
 
     status pipe:  BORN (the rank's pid and start time), and when it has ended ENDED (its wait status), then closed
 
-When nobody waits for a rank the server sees to its own memory (`pages`); ranks that are to stand by are made after it.
+When nothing was asked of it for a moment the server sees to itself, once: it imports more, and sees to its memory.
 No request ends the server; it ends when its last client has closed the control socket.
 """
 
@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from typing import NoReturn
 
 from nbproc.ranks import ahead, client, pages, reap, wire
-from nbproc.ranks.wire import AHEAD, BORN, DESCRIPTORS, ENDED, HURRY, REQUEST
+from nbproc.ranks.wire import BORN, DESCRIPTORS, ENDED, LATER, REQUEST
 
 _QUIET = 0.5
 """Seconds without a request after which the server goes on with what it does for itself."""
@@ -35,9 +35,10 @@ def main(control_fd: int, preload: list[str]) -> NoReturn:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     control = wire.at(control_fd)
     kind = client.kind_of(os.environ)  # before libraries add to the environment
-    troubles = _preload(preload)
+    later = [name[1:] for name in preload if name.startswith("+")]
+    troubles = _preload([name for name in preload if not name.startswith("+")])
     ahead.freeze()
-    _Server(control, kind, troubles).serve()
+    _Server(control, kind, troubles, later).serve()
     os._exit(0)  # an orderly end of an interpreter with torch in it takes a tenth of a second, for nothing
 
 
@@ -63,16 +64,16 @@ def _preload(modules: list[str]) -> list[str]:
 
 
 class _Server:
-    def __init__(self, control: socket.socket, kind: client.Kind, troubles: list[str]) -> None:
+    def __init__(self, control: socket.socket, kind: client.Kind, troubles: list[str], later: list[str]) -> None:
         self._control = control
         self._kind = kind
         self._troubles = troubles
         self._ranks: dict[int, int] = {}
         self._selector = selectors.DefaultSelector()
         self._wake_read, self._wake_write = os.pipe()
-        self._chores: Iterator[None] | None = pages.enlarge()
-        self._chores_at = 0.0
-        self._no_hurry: list[list[int]] = []
+        self._chores: Iterator[None] | None = self._see_to_itself(later)
+        self._chores_at = time.monotonic() + _QUIET
+        self._later: list[list[int]] = []
 
     def serve(self) -> None:
         """Fork on request, report each exit; return when no client is left and no rank either."""
@@ -103,16 +104,20 @@ class _Server:
     def _do_a_chore(self) -> None:
         if self._chores is not None and next(self._chores, self) is self:
             self._chores = None
-            self._hurry()
+            while self._later:
+                self._fork(*self._later.pop(0))  # a rank closes what is left in the list
 
-    def _hurry(self) -> None:
-        """Make what was asked for without hurry."""
-        while self._no_hurry:
-            self._fork(*self._no_hurry.pop(0))  # a rank closes what is left in the list
+    def _see_to_itself(self, later: list[str]) -> Iterator[None]:
+        for name in later:
+            self._troubles += _preload([name])
+            yield
+        if later:
+            ahead.freeze()
+        yield from pages.enlarge()
 
     def _give_up(self) -> None:
-        while self._no_hurry:
-            for fd in self._no_hurry.pop():
+        while self._later:
+            for fd in self._later.pop():
                 os.close(fd)
 
     def _answer(self) -> bool:
@@ -127,14 +132,11 @@ class _Server:
             return True
         if not data and not fds:
             return False
-        if data == AHEAD and len(fds) == DESCRIPTORS and self._chores is not None:
-            self._no_hurry.append(fds)
-        elif data in (REQUEST, AHEAD) and len(fds) == DESCRIPTORS:
+        if data == LATER and len(fds) == DESCRIPTORS and self._chores is not None:
+            self._later.append(fds)
+        elif data in (REQUEST, LATER) and len(fds) == DESCRIPTORS:
             self._chores_at = time.monotonic() + _QUIET
             self._fork(*fds)
-        elif data == HURRY and not fds:
-            self._chores_at = time.monotonic() + _QUIET
-            self._hurry()
         else:
             _say(f"this is no request: {data!r} with {len(fds)} descriptors (a limit on open files cuts them off)")
             for fd in fds:

@@ -11,6 +11,7 @@ import contextlib
 import os
 import select
 import threading
+import time
 from collections.abc import Mapping
 
 from nbproc.errors import LaunchError
@@ -19,6 +20,9 @@ from nbproc.ranks.process import Forked, Lost
 
 DEFAULT_LIMIT = 8
 VARIABLE = "NBPROC_STANDBY"
+LATER_VARIABLE = "NBPROC_PRELOAD"
+_RENEWAL = 60.0
+"""Seconds in which the server sees to itself, or the ranks that stand by are not replaced."""
 
 
 def limit() -> int:
@@ -27,6 +31,16 @@ def limit() -> int:
         return 0
     text = os.environ.get(VARIABLE, "")
     return int(text) if text.isdigit() else DEFAULT_LIMIT
+
+
+def later() -> list[str]:
+    """Return the modules that a notebook's server imports when it has nothing else to do.
+
+    NBPROC_PRELOAD names them; if it says nothing, what the first DistributedDataParallel of a rank imports: a second
+    of CPU time in each.
+    """
+    named = os.environ.get(LATER_VARIABLE, "torch._dynamo")
+    return [f"+{name.strip()}" for name in named.split(",") if name.strip()]
 
 
 class _Pool:
@@ -46,8 +60,6 @@ class _Pool:
                     return None
                 self.ranks.remove(rank)
             if _waits(rank):
-                if rank.identity is None:
-                    server.hurry()
                 return rank
             rank.close()
 
@@ -63,9 +75,26 @@ class _Pool:
             missing = min(wanted, limit()) - len(self.ranks)
             for _ in range(missing):
                 try:
-                    self.ranks.append(Forked(ahead_from=server))
+                    self.ranks.append(Forked())
                 except (OSError, LaunchError):
                     return  # short of something now: the next launch starts its ranks itself
+
+    def renew(self, count: int) -> None:
+        """Replace what stands by when the server has seen to itself; wait for that."""
+        server = client.current()
+        fresh: list[Forked] = []
+        with contextlib.suppress(OSError, LaunchError, Lost):
+            for _ in range(min(count, limit())):
+                fresh.append(Forked(later_from=server))  # noqa: PERF401 - those that were asked for are kept if one fails
+            deadline = time.monotonic() + _RENEWAL
+            for rank in fresh:
+                _meet(rank, deadline)
+        with self.lock:
+            ready = [rank for rank in fresh if self.open and rank.identity is not None and _waits(rank)]
+            old = self.ranks[: len(ready)]
+            self.ranks = [*self.ranks[len(ready) :], *ready]
+        for rank in [*old, *(rank for rank in fresh if rank not in ready)]:
+            rank.close()
 
     def close(self) -> None:
         if self.owner != os.getpid():
@@ -74,6 +103,15 @@ class _Pool:
             ranks, self.ranks = self.ranks, []
         for rank in ranks:
             rank.close()
+
+
+def _meet(rank: Forked, deadline: float) -> None:
+    """Wait until the rank is there. Raises `Lost` if it never will be."""
+    poll = select.poll()
+    poll.register(rank, select.POLLIN | select.POLLHUP)
+    while rank.identity is None and (left := deadline - time.monotonic()) > 0:
+        poll.poll(1000 * left)
+        rank.news()
 
 
 def _waits(rank: Forked) -> bool:
@@ -155,4 +193,11 @@ def warm_up(ranks: int = 4) -> None:
 
     Returns at once: it happens on a thread of its own.
     """
-    threading.Thread(target=fill, args=(ranks,), name="nbproc-warm-up", daemon=True).start()
+    threading.Thread(target=_warm_up, args=(ranks,), name="nbproc-warm-up", daemon=True).start()
+
+
+def _warm_up(ranks: int) -> None:
+    fill(ranks)
+    with contextlib.suppress(LaunchError):
+        if limit():
+            _current().renew(ranks)

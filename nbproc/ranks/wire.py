@@ -19,10 +19,8 @@ ENDED = struct.Struct("=i")
 """On a status pipe, after that: the wait status of a rank that has ended."""
 REQUEST = b"r"
 """On the control socket of a fork server, with ``DESCRIPTORS`` descriptors: a rank is wanted."""
-AHEAD = b"a"
-"""The same, but there is no hurry: it is to stand by."""
-HURRY = b"h"
-"""On the control socket, without descriptors: what was asked for without hurry is wanted now."""
+LATER = b"l"
+"""The same, but it is to be made when the server has seen to itself."""
 DESCRIPTORS = 3
 
 _HEAD = struct.Struct("!BQ")
