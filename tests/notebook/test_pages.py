@@ -51,6 +51,20 @@ def test_a_reader_who_follows_the_page_sees_what_it_says(
             assert pages.matches(block.body, shown), f"{block}: expected\n{block.body}\nbut shown was\n{shown}"
 
 
+def test_the_profile_of_the_configuration_page_is_honoured(
+    fresh: Callable[..., Kernel], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (block,) = [block for block in pages.blocks(pages.ROOT / "docs/reference/configuration.md") if block.file]
+    profile = tmp_path / "ipython" / "profile_default"
+    profile.mkdir(parents=True)
+    (profile / block.file).write_text(block.body)
+    monkeypatch.setenv("IPYTHONDIR", str(profile.parent))
+    kernel = fresh(load=False)
+    assert kernel.run("%spawn_config").stdout.strip() == "-n 2 --timeout 600 --env MODE=quick"
+    kernel.run("%%spawn --as seen\nimport os\nos.environ['MODE']").end()
+    assert kernel.run("seen.return_values").value == "{0: 'quick', 1: 'quick'}"
+
+
 def _shown(ran: Ran) -> str:
     """All that the cell shows: what it prints and displays, and the lines of its ranks."""
     pages_shown = (output.get("data", {}).get("text/html") for output in ran.outputs)
