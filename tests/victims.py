@@ -379,3 +379,42 @@ def program(path: Path, text: str) -> str:
     path.write_text(f"#!{sys.executable}\n{text}")
     path.chmod(0o755)
     return str(path)
+
+
+# ---------------------------------------------------------------- eaters
+
+
+def eat_memory() -> None:
+    """Use 2 GB, touched."""
+    eaten = bytearray(2 << 30)
+    eaten[:: 1 << 12] = b"x" * (1 << 19)
+    hang()
+
+
+class _Eats:
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> int:
+        eat_memory()
+        return index
+
+
+def eat_in_worker() -> None:
+    from torch.utils.data import DataLoader
+
+    next(iter(DataLoader(_Eats(), num_workers=1)))
+
+
+def eat_in_child() -> None:
+    import subprocess
+
+    code = f"import sys; sys.path[:0] = [{str(HERE)!r}]; import victims; victims.eat_memory()"
+    done = subprocess.run([sys.executable, "-c", code], check=False)
+    raise subprocess.CalledProcessError(done.returncode, "eat")
+
+
+def eat_descriptors() -> None:
+    kept = []
+    while True:
+        kept.append(os.open(os.devnull, os.O_RDONLY))

@@ -111,11 +111,13 @@ class PContext(Looking, ABC):
             else:
                 surroundings.current().started(self)
             self._await(Stage.ANSWERED, None)
-        except BaseException:
+        except BaseException as error:
             if self._supervisor is None:
                 undo.close()
             elif not self._supervisor.abandon():
                 self._interrupted()
+            if type(error) is RuntimeError and "thread" in str(error):  # as threading says it
+                raise LaunchError(f"the system gives this process no thread ({error}). Nothing was started") from error
             raise
         if supervisor.ends.launch_error:
             self.gone()

@@ -94,9 +94,10 @@ class Board:
         self.publish()
 
     def note(self, text: str) -> None:
-        """Add a line to what is said of the run beside its end."""
+        """Add a line to what is said of the run beside its end, and tell."""
         if text not in self._notes:
             self._notes += (text,)
+            self.publish()
 
     def publish(self) -> None:
         """Make what is known now the snapshot, and tell the listener, whose errors are logged."""

@@ -7,11 +7,12 @@ somebody shows every stream, files of our own for the streams that the user did 
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from nbproc.errors import LaunchError
+from nbproc.errors import LaunchError, NbprocError
 from nbproc.logs.lines import Stream
 from nbproc.logs.specs import LogsDest, RunFiles, flat_dest, private_run_dir, reify
 from nbproc.plan import FlatLogs, Plan
@@ -49,7 +50,8 @@ def lay_out(
 ) -> tuple[Layout, dict[int, dict[str, str]]]:
     """Make the directories of a run. Returns them and the environments as the specs left them.
 
-    Raises what `reify` and `flat_dest` raise: a directory that is a file, or not empty.
+    Raises what `reify` and `flat_dest` raise (a directory that is a file, or not empty), and `LaunchError` if the
+    system does not let them be made.
     """
     try:
         files = RunFiles(private_run_dir(plan.name))
@@ -57,6 +59,18 @@ def lay_out(
         raise LaunchError(
             f"no directory can be made for the run's files: {error}. Nothing was started. TMPDIR says where they go"
         ) from error
+    try:
+        return _lay_out(files, plan, envs, capture=capture)
+    except BaseException as error:
+        shutil.rmtree(files.root, ignore_errors=True)
+        if isinstance(error, OSError) and not isinstance(error, NbprocError):
+            raise LaunchError(f"the log directory cannot be made: {error}. Nothing was started") from error
+        raise
+
+
+def _lay_out(
+    files: RunFiles, plan: Plan, envs: Mapping[int, Mapping[str, str]], *, capture: bool
+) -> tuple[Layout, dict[int, dict[str, str]]]:
     n = plan.nprocs
     result: dict[int, dict[str, str]] = {rank: dict(env) for rank, env in envs.items()}
     if isinstance(plan.logs, FlatLogs):
