@@ -3,7 +3,7 @@
 # make lab     open JupyterLab on the quickstart
 # make lint    lint, types, import contract
 # make docs    build the documentation into docs/_build
-# make bench   run the benchmarks
+# make bench   run the benchmarks and write docs/explanation/benchmarks.md; with PEERS=1, install the peers first
 # make screenshots   make the pictures of the documentation anew, from real runs
 # make binder-check  do what Binder does, in an empty environment
 # make dist    build the wheel and the sdist, and check them
@@ -62,7 +62,9 @@ screenshots: .venv/.test.stamp bundle chromium
 binder-check:
 	$(PYTHON) binder/check.py
 
+# The peers come with the torch that is there: a benchmark that changed what it measures would be none.
 bench: .venv/.bench.stamp bundle
+	@if [ -n "$(PEERS)" ]; then $(PIP) "torch==$$($(BIN)/python -c 'import torch; print(torch.__version__.partition("+")[0])')" accelerate ipyparallel loky; fi
 	$(BIN)/python tests/benchmarks/run.py
 
 dist: .venv/.dist.stamp bundle
