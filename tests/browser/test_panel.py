@@ -98,7 +98,7 @@ def open_panel(open_notebook: Opener) -> Callable[..., Panel]:
         for _ in range(2):
             book.run()
             book.idle()
-        book.until(lambda: book.page.query_selector(".np-form"), "the form is there")
+        book.until(lambda: book.page.query_selector(".np-form"), "the form is there", 60)
         return Panel(book)
 
     return opener
@@ -333,7 +333,7 @@ def test_values_survive_and_functions_stay_current(open_panel: Callable[..., Pan
     assert book.texts(".np-run .np-call") == ["train(cfg, 'new')", "train(cfg)"]
     book.command("docmanager:save")
     book.goto()
-    book.until(lambda: page.query_selector(".np-form"), "the form is back after a reload", 30)
+    book.until(lambda: page.query_selector(".np-form"), "the form is back after a reload", 60)
     assert panel.field("Arguments").input_value() == "cfg, 1"
     panel.ready("train(cfg, 1)")
     panel.launch()
