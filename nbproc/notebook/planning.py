@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
+import linecache
 import os
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -33,19 +34,27 @@ class Place:
 
 
 def place_of(shell: Any, body: str, magic: str, describe: Callable[[str], int | None]) -> Place:
-    """Find the running cell. Without a history (a script that calls ``run_cell_magic``) its text is made up."""
-    text = f"{magic}\n{body}"
-    recent = getattr(shell.history_manager, "input_hist_raw", None)
-    if recent and recent[-1].rstrip("\n").endswith(body.rstrip("\n")):
-        text = recent[-1]
+    """Find the running cell. For a magic that is called by code, or without a history, its text is made up."""
+    recent = getattr(shell.history_manager, "input_hist_raw", None) or [""]
+    running = list(_cells_on_the_stack(describe))
+    if running and recent[-1].rstrip("\n").endswith(body.rstrip("\n")):
+        place = Place(recent[-1], *running[0])
+    else:
+        count = running[-1][1] if running else shell.execution_count
+        place = Place(f"{magic}\n{body}", f"<cell {count}>", count)
+    # IPython keeps the cell with its magic turned into a call; a crash in a rank has lines of the cell as it was typed
+    linecache.cache[place.filename] = (len(place.text), None, place.text.splitlines(keepends=True), place.filename)
+    return place
+
+
+def _cells_on_the_stack(describe: Callable[[str], int | None]) -> Iterator[tuple[str, int]]:
+    """Yield file name and execution count of the cells whose code called this, the innermost first."""
     frame: FrameType | None = sys._getframe()
     while frame is not None:
-        filename = frame.f_code.co_filename
-        count = describe(filename)
+        count = describe(frame.f_code.co_filename)
         if count is not None:
-            return Place(text, filename, count)
+            yield frame.f_code.co_filename, count
         frame = frame.f_back
-    return Place(text, f"<cell {shell.execution_count}>", shell.execution_count)
 
 
 def of_cell(options: Options, shell: Any, body: str, place: Place) -> Plan:

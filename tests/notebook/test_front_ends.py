@@ -121,4 +121,4 @@ def test_a_script_of_ipython_says_it_in_plain_text(tmp_path: Path) -> None:
     ]
     assert "results in _; _[0] is rank 0's; --as NAME keeps them" in lines
     assert "got [0, 1]" in lines
-    assert "rank 0 failed first: ZeroDivisionError: division by zero" in ran.stdout + ran.stderr
+    assert "rank 0 failed first: ZeroDivisionError: division by zero" in plain(ran.stdout + ran.stderr)

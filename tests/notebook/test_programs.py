@@ -40,16 +40,16 @@ def test_a_cell_as_a_script_of_an_interpreter(kernel: Kernel) -> None:
     ran = kernel.run("%%spawn -n 2 --exec python --name py --log-dir logs -r 3\nimport os\nprint(os.environ['RANK'])")
     assert ran.ok, ran.text
     assert logs(kernel, "py-1", 2) == ["0\n", "1\n"]
-    failed = kernel.run("%%spawn -n 2 --exec bash\necho sorry >&2\nexit 3")
-    assert failed.error.splitlines()[0] == "ranks 0, 1 exited with code 3"
+    failed = kernel.run("%%spawn -n 1 --exec bash\necho sorry >&2\nexit 3")
+    assert failed.error.splitlines()[0] == "rank 0 exited with code 3"
     assert "  sorry" in failed.error
     assert "there is no executable 'nosuchshell'" in kernel.run("%%spawn -n 2 --exec nosuchshell\n1").error
 
 
 def test_a_program_that_fails_shows_its_last_lines_and_under_record_its_traceback(kernel: Kernel) -> None:
-    ran = kernel.run("%spawn -n 2 -- python -c \"print('before'); raise ValueError('in the program')\"")
+    ran = kernel.run("%spawn -n 1 -- python -c \"print('before'); raise ValueError('in the program')\"")
     assert ran.ename == "SpawnError"
-    assert ran.error.splitlines()[0] == "ranks 0, 1 exited with code 1: ValueError: in the program"
+    assert ran.error.splitlines()[0] == "rank 0 exited with code 1: ValueError: in the program"
     assert "  ValueError: in the program" in ran.error
     for number, package in enumerate(("nbproc", "torch.distributed.elastic.multiprocessing.errors")):
         (kernel.folder / f"recorded{number}.py").write_text(
