@@ -49,6 +49,7 @@ def _available() -> int:
 
 def look() -> None:
     """Find the libraries that are loaded now, once: what is forked from here need not look for them (5 ms)."""
+    _setters.cache_clear()
     _setters()
 
 

@@ -1,4 +1,4 @@
-"""Benchmarks of calls in a plain process: B2, B5, B6, B7, B10, and what DDP's first step costs."""
+"""Benchmarks of calls in a plain process: B2, B5, B6, B7, B10."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def timed(call, times, pause=0.0):
 
 def b2(quick: bool) -> list[Table]:
     """Four ranks that print and return, called from a script, warm."""
-    few, many = (1, 2) if quick else (4, 30)
+    few, many = (1, 2) if quick else (3, 30)
     code = _OURS + "ours(hello); time.sleep(A[2])\nours(hello)\n"
     code += "results = {'nbproc': timed(lambda: ours(hello), A[1], 0.25), 'nbproc, back to back': timed(lambda: ours(hello), A[1])}\n"
     results: dict[str, Any] = script(code + "tell(results)", few, many, 0.1 if quick else 2)
@@ -191,7 +191,7 @@ def b7(quick: bool) -> list[Table]:
 
 def b10(quick: bool) -> list[Table]:
     """A rank raises while the three others would sleep for a minute: until the call has returned and all are gone."""
-    times = 1 if quick else 5
+    times = 1 if quick else 2
     results: dict[str, Any] = {
         "nbproc": script(
             _OURS + "ours(hello); time.sleep(1)\ntell(timed(lambda: ours(fail), A[0], 0.3))", 2 if quick else 15
@@ -203,15 +203,3 @@ def b10(quick: bool) -> list[Table]:
             _OURS + _TORCH + code + "tell(timed(call, A[0]))", times, method
         )
     return [Table("A rank fails", "5x of torch's", results)]
-
-
-def ddp(quick: bool) -> list[Table]:
-    """What the first step of DistributedDataParallel costs a rank: CPU time, with four ranks."""
-    code = (
-        _OURS
-        + "ours(hello); time.sleep(1)\nvalues = [list(ours(ddp_first_step).return_values.values()) for _ in range(A[0])]\n"
-    )
-    steps = script(code + "tell([one for run in values for one in run])", 1 if quick else 3)
-    names = ("wrapping the model", "the first step", "the second step")
-    results = {name: [1000 * one[number] for one in steps] for number, name in enumerate(names)}
-    return [Table("CPU time of a rank", "known, and decided what to do about it", results)]

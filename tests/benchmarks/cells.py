@@ -179,3 +179,20 @@ def _next_cells(quick: bool) -> dict[str, list[float] | str]:
         before = [_run(made, work) for _ in range(2 if quick else 15)]
         _run(made, "%load_ext nbproc")
         return {"after": [_run(made, work) for _ in range(2 if quick else 10)], "before": before}
+
+
+_DDP = f"""%%spawn -n 4 --as steps
+import sys; sys.path.insert(0, {str(HERE)!r})
+import work
+work.ddp_first_step(rank)"""
+
+
+def ddp(quick: bool) -> list[Table]:
+    """What DistributedDataParallel costs a rank before its first step is done: CPU time, with four ranks."""
+    results: dict[str, list[float] | str] = {}
+    for name, seconds in (("a notebook, a while after %load_ext", 4 if quick else 20), ("a notebook, at once", 0)):
+        with kernel("%load_ext nbproc") as made:
+            time.sleep(seconds)
+            _run(made, _DDP)
+            results[name] = [1000 * (one[0] + one[1]) for one in made.ask("list(steps.return_values.values())")]
+    return [Table("Wrapping a model and its first step", "known, and decided what to do about it", results)]

@@ -2,5 +2,88 @@
 
 from __future__ import annotations
 
-LIMITS: dict[str, str] = {}
-DECISIONS: list[str] = []
+LIMITS: dict[str, str] = {
+    "B1": """
+CPU time of one cell with four ranks, in milliseconds, on two cores of which others use a part:
+
+| part | ms |
+|---|---:|
+| an empty cell: the kernel's own messages | 4 |
+| plan, files, pickling, two threads, sockets | 8 |
+| the view: a model with its code (40 kB), what is displayed and saved | 9 |
+| each rank, from its job to its result | 2 |
+| afterwards: each rank's end, and a new one in its place | 6 |
+| afterwards: the fork server, for four ranks | 8 |
+
+The four ranks share the cores, so with two of them the floor of the ranks is 4 ms. What comes afterwards runs while the
+user reads; back to back it is the larger part, and it is the system's: a fork copies the tables of pages, an exit
+takes them apart.
+
+What brought a rank's cost from 45 ms of CPU time to 8: torch's own tables are not taken apart at its exit (27 ms), BLAS
+libraries are looked for once in the server (4 ms), the server's memory is in large pages (3 ms, and the server's own
+fork 5 instead of 1 ms), all modules are imported ahead, and a rank that waits goes through the motions of a job once,
+which copies the pages it will write to: 220 page faults are left between job and result, of 1,350.
+""",
+    "B2": """
+The same without a kernel's messages and without a view. 2 ms of CPU time for each rank, 8 for the caller; loky's
+processes have run before and keep their modules and what the last call left in them, ours are new each time.
+""",
+    "B3": """
+The fork server's import of torch is most of it; nothing that can be done before or beside it is done after it. A kernel
+starts it with `%load_ext nbproc`, so that a first cell that comes a few seconds later does not wait for it.
+""",
+    "B4": """
+`import nbproc` loads names when they are used. `%load_ext nbproc` loads the magics and their options.
+""",
+    "B5": """
+Writing a gigabyte into a memory file costs 0.6 s of CPU time, of which the copy is a tenth and the system's taking of
+fresh pages of 4 kB the rest (two threads share it); large pages for such files are off on most systems. The ranks map
+it: 0.3 ms. A DataFrame costs each rank the import of pandas, 0.3 to 0.5 s of CPU time: `NBPROC_PRELOAD` takes it out.
+
+A second launch with the unchanged tensor: comparing it with what was sent last time would cost a tenth of sending it
+(0.05 s a gigabyte). It is not done: the file would have to be kept between runs, and memory is given back when a run
+ends. A tensor that is to be used often is sent without any copy after `tensor.share_memory_()`.
+""",
+    "B6": """
+The same writing, by four ranks at once; reading maps it.
+""",
+    "B7": """
+A rank that was not there before costs a fork in the server (1 to 3 ms), getting ready (5 ms) and an end (2 to 4 ms), and
+1.7 ms in the caller. All are linear in the number of ranks. The server's own memory is counted with the ranks.
+""",
+    "B8": """
+The reader is one thread that looks at the files at most 20 times a second; a bare reader of these files costs the ranks
+as much where there are no more cores than ranks.
+""",
+    "B10": """
+The rank's traceback and `error.json` (10 ms), SIGINT to the others and their ends, the search for what is left of their
+sessions (2 ms), the explanation.
+""",
+    "B11": """
+The reader looks ten times a second for lines of a run that says nothing, the view twice for a rank's processor time.
+Ranks that stand by sleep in a read.
+""",
+    "DDP": """
+Wrapping a model imports `torch._dynamo`, 820 modules. In a notebook the fork server imports it when it has had nothing to
+do for half a second, once, and the ranks that stand by are renewed after it.
+""",
+}
+
+DECISIONS: list[str] = """\
+## What was decided by these numbers
+
+- **The fork server of a notebook imports `torch._dynamo`,** when it is idle. It costs the server 1.1 s of CPU time and
+  67 MB once, which all ranks share, and takes 0.9 s of CPU time out of each rank that uses DistributedDataParallel: with
+  four ranks on two cores, 1.8 s of every such cell. In the seconds while it is imported, ranks that stand by already
+  serve launches; a launch of more ranks than those waits for it, a second at most. Scripts do not get it: most of them
+  launch once. `NBPROC_PRELOAD` names other modules (`NBPROC_PRELOAD=torch._dynamo,pandas`); empty, it imports none.
+- **Packages that the notebook has imported are not imported ahead by themselves.** Some start threads or take a GPU when
+  they are imported, which a process that forks must not have; who knows his packages names them.
+- **The server's memory is put into large pages** (`MADV_COLLAPSE`, Linux 6.1), 0.3 s of its time, also when it is idle.
+  A fork with the end of its child then costs 4 ms of CPU time instead of 10. Elsewhere it is left out.
+- **Finalizers that torch registered in the server do not run in the ranks.** They take torch's tables of operators
+  apart, 27 ms of CPU time at the exit of each rank, and nobody can see that they did. What the user's code registers
+  runs.
+- **Ranks that stand by are asked for at once when a run has ended,** not after a pause: what they cost has to be paid
+  before the next run in any case.
+""".splitlines()

@@ -40,7 +40,7 @@ ALL: dict[str, Benchmark] = {
     "B9": lines.b9,
     "B10": calls.b10,
     "B11": idle.b11,
-    "DDP": calls.ddp,
+    "DDP": cells.ddp,
 }
 PAGE = HERE.parents[1] / "docs/explanation/benchmarks.md"
 PACKAGES = ("torch", "ipykernel", "ipywidgets", "cloudpickle", "accelerate", "ipyparallel", "loky")
