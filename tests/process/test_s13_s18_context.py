@@ -203,6 +203,7 @@ def test_s13_a_listener_is_told_of_every_change_and_may_fail() -> None:
     stop()
 
 
+@pytest.mark.slow
 def test_s13_a_finished_run_holds_no_process_thread_or_descriptor() -> None:
     """200 runs, all contexts kept."""
 
