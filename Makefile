@@ -4,6 +4,7 @@
 # make lint    lint, types, import contract
 # make docs    build the documentation into docs/_build
 # make bench   run the benchmarks and write docs/explanation/benchmarks.md; with PEERS=1, install the peers first
+# make soak    launch 1,000 runs, end one in three in a random way, count what is left; RUNS=100 for fewer
 # make screenshots   make the pictures of the documentation anew, from real runs
 # make binder-check  do what Binder does, in an empty environment
 # make dist    build the wheel and the sdist, and check them
@@ -20,6 +21,7 @@ SHELL := bash
 PYTHON ?= python3
 CONSTRAINTS ?=
 PYTEST_ARGS ?=
+RUNS ?= 1000
 
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet $(if $(CONSTRAINTS),--constraint $(CONSTRAINTS))
@@ -27,7 +29,7 @@ FRONTEND := nbproc/notebook/frontend
 HOOK := $(BIN)/python $(FRONTEND)/hatch_build.py
 ROOT_OPTION := $(if $(filter 0,$(shell id -u)),--allow-root)
 
-.PHONY: help demo test test-python test-frontend lab lint docs screenshots binder-check bench dist strip bundle chromium
+.PHONY: help demo test test-python test-frontend lab lint docs screenshots binder-check bench soak dist strip bundle chromium
 
 help:
 	@sed -n '/^# make/s/^# //p' Makefile
@@ -66,6 +68,9 @@ binder-check:
 bench: .venv/.bench.stamp bundle
 	@if [ -n "$(PEERS)" ]; then $(PIP) "torch==$$($(BIN)/python -c 'import torch; print(torch.__version__.partition("+")[0])')" accelerate ipyparallel loky; fi
 	$(BIN)/python tests/benchmarks/run.py
+
+soak: .venv/.test.stamp
+	$(BIN)/python tests/soak.py $(RUNS)
 
 dist: .venv/.dist.stamp bundle
 	rm -rf dist

@@ -83,6 +83,7 @@ def _lay_out(
             local_ranks_filter=given.local_ranks_filter,
             stdout_filters=plan.stdout_filters,
             stderr_filters=plan.stderr_filters,
+            mode=0o777 if given.log_dir else 0o700,
         )
         run_dir = given.log_dir or files.root
     else:

@@ -5,8 +5,8 @@ No other module knows a file name or builds a path inside a run directory.
 
 from __future__ import annotations
 
-import logging
 import contextlib
+import logging
 import os
 import secrets
 import shutil
@@ -270,8 +270,11 @@ def flat_dest(
     local_ranks_filter: Collection[int] | None = None,
     stdout_filters: Collection[str] = (),
     stderr_filters: Collection[str] = (),
+    mode: int = 0o777,
 ) -> LogsDest:
     """Return the files for ``log_dir=``: ``<log_dir>/<rank>/stdout.log`` and so on, and make their directories.
+
+    ``mode`` is that of the ranks' directories, before the umask.
 
     ``filtered_stdout`` and ``filtered_stderr`` are "" without filters. Raises `LogDirError` (a NotADirectoryError) if
     ``log_dir`` is a file, `PlanError` (a RuntimeError) if it is not empty: nothing in it is touched.
@@ -283,7 +286,7 @@ def flat_dest(
     if names:
         shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
         raise PlanError(f"log_dir {str(root)!r} is not empty (it holds {shown}): name a new or an empty directory")
-    dest = _destinations(root, nprocs, redirects, tee, local_ranks_filter)
+    dest = _destinations(root, nprocs, redirects, tee, local_ranks_filter, mode)
     files = RunFiles(root)
     dest.filtered_stdout = str(files.filtered_stdout) if stdout_filters else ""
     dest.filtered_stderr = str(files.filtered_stderr) if stderr_filters else ""
@@ -311,7 +314,12 @@ def _new_attempt(base: Path, run_id: str, attempt: str) -> Path:
 
 
 def _destinations(
-    root: Path | None, nprocs: int, redirects: Streams, tee: Streams, ranks: Collection[int] | None
+    root: Path | None,
+    nprocs: int,
+    redirects: Streams,
+    tee: Streams,
+    ranks: Collection[int] | None,
+    mode: int = 0o777,
 ) -> LogsDest:
     """Apply torch's rules; without a root (``/dev/null``) everything goes to the console, and nothing is teed."""
     redirected, teed = to_map(redirects, nprocs), to_map(tee, nprocs)
@@ -321,7 +329,7 @@ def _destinations(
         console = dict.fromkeys(range(nprocs), "")
         return LogsDest(console, dict(console), dict(everywhere), dict(everywhere), dict(everywhere))
     files = RunFiles(root)
-    files.make(nprocs)
+    files.make(nprocs, mode=mode)
     for rank in range(nprocs):
         heard = not ranks or rank in ranks
         dest.error_files[rank] = str(files.error(rank))
