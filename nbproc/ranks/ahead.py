@@ -38,8 +38,14 @@ def freeze() -> None:
     for final in list(getattr(weakref.finalize, "_registry", ())):
         final.atexit = False
     _sample()
-    gc.collect()
     gc.freeze()
+
+
+def clean() -> None:
+    """Let go of what importing has left behind, a tenth of a second's work, and make ready again."""
+    gc.unfreeze()
+    gc.collect()
+    freeze()
 
 
 def rehearse(sock: socket.socket) -> None:

@@ -12,6 +12,7 @@ No request ends the server; it ends when its last client has closed the control 
 
 from __future__ import annotations
 
+import gc
 import os
 import selectors
 import signal
@@ -33,6 +34,7 @@ def main(control_fd: int, preload: list[str]) -> NoReturn:
     """Import the modules named, then fork ranks on request until all clients are gone. Does not return."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    gc.disable()  # importing is faster without, by an eighth; a rank has it on
     control = wire.at(control_fd)
     kind = client.kind_of(os.environ)  # before libraries add to the environment
     later = [name[1:] for name in preload if name.startswith("+")]
@@ -111,8 +113,8 @@ class _Server:
         for name in later:
             self._troubles += _preload([name])
             yield
-        if later:
-            ahead.freeze()
+        ahead.clean()
+        yield
         yield from pages.enlarge()
 
     def _give_up(self) -> None:
