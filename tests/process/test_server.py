@@ -153,7 +153,7 @@ def test_a_fork_that_fails_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     control, _ = pair = socket.socketpair()
     ours, theirs = wire.pair()
     read, write = os.pipe()
-    made = server._Server(control, frozenset(), [])
+    made = server._Server(control, frozenset(), [], [])
 
     def fork() -> int:
         raise OSError(11, "Resource temporarily unavailable")
