@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import anywidget
+import ipywidgets
 import traitlets
 from IPython.core.getipython import get_ipython
 from IPython.display import display
@@ -60,6 +61,16 @@ class RunWidget(anywidget.AnyWidget):
     _esm = traitlets.Unicode().tag(sync=True)
     _css = traitlets.Unicode().tag(sync=True)
     run_id = traitlets.Unicode().tag(sync=True)
+
+
+_layouts: list[ipywidgets.Layout] = []
+
+
+def _layout() -> ipywidgets.Layout:
+    """Return the layout of all views, which says nothing: each would make its own, for 3 ms of every cell."""
+    if not _layouts or _layouts[0].comm is None:  # closed, as `Widget.close_all()` does
+        _layouts[:] = [ipywidgets.Layout()]
+    return _layouts[0]
 
 
 class RunView:
@@ -106,7 +117,9 @@ class RunView:
         return widget
 
     def _prepare(self) -> RunWidget:
-        self._widget = widget = RunWidget(_esm=asset("view.js"), _css=asset("view.css"), run_id=uuid.uuid4().hex)
+        self._widget = widget = RunWidget(
+            _esm=asset("view.js"), _css=asset("view.css"), run_id=uuid.uuid4().hex, layout=_layout()
+        )
         answer_while_busy(widget)
         widget.on_msg(self._receive)
         self._unsubscribe = self._ctx.subscribe(self._listen)
