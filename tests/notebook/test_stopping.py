@@ -112,12 +112,12 @@ def test_ranks_that_wait_notice_an_interrupt_every_time(kernel: Kernel) -> None:
 
 def test_a_stop_from_elsewhere_is_told_as_a_stop(kernel: Kernel) -> None:
     kernel.run(
-        "import nbproc, time as t_\n"
+        "import gc, nbproc, time as t_\n"
         "def stop_when(name):\n"
         "    while not os.path.exists(name): t_.sleep(0.02)\n"
-        "    from nbproc.contexts import base\n"
-        "    for context in list(base._running):\n"
-        "        context.stop()\n"
+        "    for one in gc.get_objects():\n"
+        "        if type(one) is nbproc.MultiprocessContext and one.snapshot().state.value == 'running':\n"
+        "            one.stop()\n"
         "thread = threading.Thread(target=stop_when, args=('e0',))\nthread.start()"
     )
     ran = kernel.run("%%spawn -n 1\ntell(f'e{rank}')\nwait()")
