@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from nbproc.contexts.base import RunProcsResult
+    from nbproc.contexts.results import RunProcsResult
     from nbproc.failures import ProcessFailure
 
 

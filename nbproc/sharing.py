@@ -7,18 +7,18 @@ def get_all_sharing_strategies() -> set[str]:
     """Return the strategies that this system has. Raises ImportError if torch is not installed."""
     import torch.multiprocessing
 
-    return set(torch.multiprocessing.get_all_sharing_strategies())
+    return set(torch.multiprocessing.get_all_sharing_strategies())  # type: ignore[no-untyped-call]  # torch has no types here
 
 
 def get_sharing_strategy() -> str:
     """Return the strategy in use, which holds in ranks too. Raises ImportError if torch is not installed."""
     import torch.multiprocessing
 
-    return str(torch.multiprocessing.get_sharing_strategy())
+    return str(torch.multiprocessing.get_sharing_strategy())  # type: ignore[no-untyped-call]  # torch has no types here
 
 
 def set_sharing_strategy(new_strategy: str) -> None:
     """Set the strategy, for this process and the ranks it launches. Raises ImportError if torch is not installed."""
     import torch.multiprocessing
 
-    torch.multiprocessing.set_sharing_strategy(new_strategy)
+    torch.multiprocessing.set_sharing_strategy(new_strategy)  # type: ignore[no-untyped-call]  # torch has no types here

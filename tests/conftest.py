@@ -17,7 +17,10 @@ ALLOWED_SKIPS = (
     ("needs a CUDA device", "the machines of the continuous integration have none"),
     ("needs Python 3.11", "exception groups and notes came with it; the oldest version that we support is 3.10"),
     ("is for macOS", "the machines of the continuous integration run Linux"),
-    ("needs root that may mount", "a container may lack the right; disks that are full or read-only are tested where not"),
+    (
+        "needs root that may mount",
+        "a container may lack the right; disks that are full or read-only are tested where not",
+    ),
     ("needs root that may make", "the same for control groups, with which memory and processes run out"),
     ("needs root that may become", "the same for another user, who must be kept out"),
 )
