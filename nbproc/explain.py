@@ -104,7 +104,7 @@ def headline(report: Report) -> str:
 def _headline(first: ProcessFailure, ranks: Sequence[int], *, alone: bool) -> str:
     subject = ranks_words(ranks)
     if not first.raised:
-        return f"{subject} {_of_several(first.headline, len(ranks))}"
+        return f"{subject} {_of_several(_predicate(first), len(ranks))}"
     if len(ranks) > 1:
         return f"{subject} failed {'' if alone else 'first '}(same): {first.headline}"
     return f"{subject} failed{'' if alone else ' first'}: {first.headline}"
@@ -148,9 +148,16 @@ def _fold_same(failures: Mapping[int, ProcessFailure]) -> tuple[Group, ...]:
     for group in groups:
         failure = failures[group[0]]
         verb = ("failed (same): " if len(group) > 1 else "failed: ") if failure.raised else ""
-        words = failure.headline if failure.raised else _of_several(failure.headline, len(group))
+        words = failure.headline if failure.raised else _of_several(_predicate(failure), len(group))
         said.append(Group(tuple(group), f"{verb}{words}"))
     return tuple(said)
+
+
+def _predicate(failure: ProcessFailure) -> str:
+    """Return what follows the subject in a sentence on a failure that is no exception."""
+    if failure.reason and not failure.reason.startswith(("could ", "did ")):
+        return f"failed: {failure.headline}"  # its reason is a sentence of its own: "the fork server has ended"
+    return failure.headline
 
 
 def _of_several(words: str, count: int) -> str:
