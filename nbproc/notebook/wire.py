@@ -18,9 +18,11 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from nbproc.notebook import failed
+
 if TYPE_CHECKING:
     from nbproc.explain import Report
-    from nbproc.failures import Frame, ProcessFailure, Trace
+    from nbproc.failures import ProcessFailure
     from nbproc.logs.lines import LineEvent
     from nbproc.states import Snapshot
 
@@ -28,9 +30,6 @@ STREAMS = ("stdout", "stderr", "display")
 MESSAGE_BYTES = 256_000
 MESSAGES_PER_SECOND = 20
 BACKLOG_BYTES = 2_000_000
-FRAMES = 40
-DEPTH = 8
-GROUPS = 32
 WORDS = 2_000
 
 Run = list[Any]
@@ -123,7 +122,6 @@ def encode_snapshot(snapshot: Snapshot) -> dict[str, Any]:
         "started": snapshot.started,
         "ended": snapshot.ended,
         "dir": str(snapshot.run_dir) if snapshot.run_dir is not None else "",
-        "first": snapshot.first_failed,
         "headline": snapshot.headline[:WORDS],
         "notes": [note[:WORDS] for note in snapshot.notes[:20]],
         "ranks": [
@@ -134,67 +132,7 @@ def encode_snapshot(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def encode_report(report: Report, failures: Mapping[int, ProcessFailure]) -> dict[str, Any] | None:
-    """Return the explanation of a failed run as JSON, the first cause first; None if no rank failed."""
-    first = report.first
-    if first is None:
+    """Return the explanation of a failed run, as elements; None if no rank failed."""
+    if report.first is None:
         return None
-    groups = [_group("first", report.first_ranks, first)]
-    groups += [
-        _group("failed", other.ranks, failures[other.ranks[0]]) for other in report.others if other.ranks[0] in failures
-    ]
-    groups += [_group("consequence", (failure.local_rank,), failure) for failure in report.consequences]
-    return {
-        "headline": report.headline[:WORDS],
-        "groups": groups[:GROUPS],
-        "more": max(0, len(groups) - GROUPS),
-        "rest": [group.sentence[:WORDS] for group in report.groups[:GROUPS]],
-    }
-
-
-def _group(kind: str, ranks: Sequence[int], failure: ProcessFailure) -> dict[str, Any]:
-    return {"kind": kind, "ranks": list(ranks), "failure": _failure(failure)}
-
-
-def _failure(failure: ProcessFailure) -> dict[str, Any]:
-    trace, at = failure.trace, failure.where
-    frames = list(trace.frames) if trace is not None else list(failure.stack)
-    caller = next((f for f in reversed(frames[: frames.index(at)]) if not f.is_library), None) if at in frames else None
-    where = "" if at is None else f"{'at' if at.function in ('', '<module>') else 'in'} {at.words}"
-    told = trace is None and not failure.stack and isinstance(failure.message, str) and failure.raised
-    return {
-        "words": failure.words[:WORDS],
-        "raised": failure.raised,
-        "where": where + (f"; called from {caller.words}" if caller is not None else ""),
-        "at": frames.index(at) if at in frames else -1,
-        "trace": _trace(trace, DEPTH) if trace is not None else None,
-        "stack": [_frame(frame) for frame in failure.stack[-FRAMES:]],
-        # what an error file of somebody else's says; a trace says more
-        "message": failure.message[:20_000] if told else "",
-        "stderr": [line[:WORDS] for line in failure.stderr_tail[-40:]] if trace is None else [],
-    }
-
-
-def _frame(frame: Frame) -> dict[str, Any]:
-    return {
-        "place": frame.place,
-        "file": frame.file,
-        "function": "" if frame.function == "<module>" else frame.function,
-        "line": frame.line,
-        "source": [[number, text[:500]] for number, text in frame.source],
-        "columns": list(frame.columns) if frame.columns else None,
-        "skipped": frame.skipped,
-        "library": frame.is_library,
-    }
-
-
-def _trace(trace: Trace, depth: int) -> dict[str, Any]:
-    linked = [("cause", trace.cause), ("context", trace.context if trace.cause is None else None)]
-    frames = [*trace.frames, *([trace.syntax] if trace.syntax is not None else [])]
-    return {
-        "type": trace.full_name,
-        "message": trace.message[:20_000],
-        "notes": [note[:WORDS] for note in trace.notes],
-        "frames": [_frame(frame) for frame in frames[-FRAMES:]],
-        "linked": [[kind, _trace(other, depth - 1)] for kind, other in linked if other is not None and depth > 0],
-        "group": [_trace(member, depth - 1) for member in trace.group[:8]] if depth > 0 else [],
-    }
+    return {"cause": failed.cause(report, report.first), "errors": failed.errors(report, failures)}

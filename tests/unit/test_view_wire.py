@@ -106,13 +106,39 @@ def test_a_failure_tells_what_and_where(tmp_path: Any) -> None:
     encoded = wire.encode_report(explain.report(snapshot, failures), failures)
     assert encoded is not None
     json.dumps(encoded)
-    groups = {tuple(group["ranks"]): group for group in encoded["groups"]}
-    assert set(groups) == {(0,), (1, 2)}
-    both = groups[1, 2]["failure"]
-    assert both["words"] == "ValueError: bad <b>batch</b>"
-    assert both["where"].startswith("in raised, cell [3] line ")
-    assert "; called from raised, cell [3] line " in both["where"]
-    assert both["trace"]["frames"][both["at"]]["function"] == "raised"
-    assert groups[0,]["failure"]["words"].startswith("was killed by SIGKILL")
-    assert groups[0,]["failure"]["raised"] is False
+    cause, errors = words(encoded["cause"]), words(encoded["errors"])
+    assert cause.startswith("ranks 1, 2 failed first (same): ValueError: bad <b>batch</b>\nin raised, cell [3] line ")
+    assert "; called from raised, cell [3] line " in cause
+    assert 'raise ValueError("bad <b>batch</b>")' in cause
+    assert "rank 0 was killed by SIGKILL" in cause
+    assert errors.index("ranks 1, 2") < errors.index("rank 0")
+    assert "ValueError: bad <b>batch</b>" in errors.splitlines()
     assert wire.encode_report(explain.report(snapshot, {}), {}) is None
+
+
+def words(element: list[Any]) -> str:
+    """What a reader sees of an element: those that are laid out as lines end with a line's end."""
+    selector, *parts = element
+    inner = "".join(part if isinstance(part, str) else words(part) for part in parts if not isinstance(part, dict))
+    return inner + "\n" * (selector.partition(".")[0] in ("div", "p", "pre", "h4", "summary"))
+
+
+def test_text_of_a_run_is_never_a_selector_or_an_attribute_that_runs_something() -> None:
+    from nbproc.failures.frames import Frame
+    from nbproc.failures.traces import Trace
+    from nbproc.notebook import failed
+
+    hostile = "button onclick=alert(1)"
+    frame = Frame(hostile, 1, hostile, source=((1, hostile),))
+    shown = failed._traceback(Trace(hostile, hostile, (frame,), notes=(hostile,)), 1)
+
+    def visit(element: list[Any]) -> None:
+        assert element[0].replace(".", "").isalnum()
+        for part in element[1:]:
+            if isinstance(part, dict):
+                assert set(part) <= {"tabindex", "aria-label", "title", "data-library"}
+            elif not isinstance(part, str):
+                visit(part)
+
+    visit(shown)
+    assert words(shown).count(hostile) >= 4

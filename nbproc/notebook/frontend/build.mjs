@@ -5,7 +5,7 @@ import { statSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { ownNames } from "./names.mjs";
 
-const BUDGETS = { view: 50_000, panel: 30_000 };
+const BUDGETS = { view: 40_000, panel: 30_000 };
 const here = fileURLToPath(new URL("./", import.meta.url));
 const out = fileURLToPath(new URL("../static/", import.meta.url));
 const options = { absWorkingDir: here, bundle: true, format: "esm", target: "es2022", minify: true, outdir: out };

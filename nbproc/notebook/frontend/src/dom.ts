@@ -1,21 +1,55 @@
 // Elements. Text goes in as text, never as HTML.
 
 export type Child = Node | string | null | undefined | false;
-type Props = Record<string, string | number | boolean | null | undefined | ((event: never) => void)>;
+export type Props = Record<string, string | number | boolean | null | undefined | ((event: never) => void)>;
+type Tag = keyof HTMLElementTagNameMap;
 
-export function h<K extends keyof HTMLElementTagNameMap>(
-  tag: K,
-  props: Props = {},
-  ...children: Child[]
+/** `h("span.count", { title, click }, "text")`: classes get the view's prefix, functions are listeners. */
+export function h<K extends Tag>(
+  selector: K | `${K}.${string}`,
+  ...parts: (Props | Child)[]
 ): HTMLElementTagNameMap[K] {
-  const element = document.createElement(tag);
-  for (const [name, value] of Object.entries(props)) {
-    if (value === null || value === undefined || value === false) continue;
-    if (typeof value === "function") element.addEventListener(name, value as (event: Event) => void);
-    else element.setAttribute(name, value === true ? "" : String(value));
+  const [tag, ...classes] = selector.split(".");
+  const element = document.createElement(tag as K);
+  if (classes.length) element.className = classes.map((name) => `nb-${name}`).join(" ");
+  for (const part of parts) {
+    if (!part) continue;
+    if (typeof part === "string" || part instanceof Node) element.append(part);
+    else {
+      for (const [name, value] of Object.entries(part)) {
+        if (typeof value === "function") on(element, name, value);
+        else attr(element, name, value === true ? "" : value === undefined || value === false ? null : value);
+      }
+    }
   }
-  for (const child of children) if (child) element.append(child);
   return element;
+}
+
+export function button(classes: string, ...parts: (Props | Child)[]): HTMLButtonElement {
+  return h(`button${classes as ""}`, { type: "button" }, ...parts);
+}
+
+export function on(
+  target: EventTarget,
+  name: string,
+  listener: (event: never) => void,
+  options?: AddEventListenerOptions,
+): void {
+  target.addEventListener(name, listener as (event: Event) => void, options);
+}
+
+/** The event was for us: neither the page nor the notebook does anything with it. */
+export function eat(event: Event): void {
+  event.preventDefault();
+  event.stopPropagation();
+}
+
+/** Where an arrow key, Home or End leads to in a row of n things; undefined for another key. */
+export function along(event: KeyboardEvent, at: number, n: number): number | undefined {
+  const to = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: n - 1 }[event.key];
+  if (to === undefined) return to;
+  eat(event);
+  return (to + n) % n;
 }
 
 /** Set text only when it is another one: a page that does not change is not laid out. */
@@ -23,10 +57,9 @@ export function text(element: Element, value: string): void {
   if (element.textContent !== value) element.textContent = value;
 }
 
-export function attr(element: Element, name: string, value: string | null): void {
-  if (element.getAttribute(name) === value) return;
+export function attr(element: Element, name: string, value: string | number | null): void {
   if (value === null) element.removeAttribute(name);
-  else element.setAttribute(name, value);
+  else if (element.getAttribute(name) !== `${value}`) element.setAttribute(name, `${value}`);
 }
 
 const PATHS: Record<string, string> = {
@@ -45,10 +78,10 @@ const PATHS: Record<string, string> = {
 export function icon(name: keyof typeof PATHS): SVGSVGElement {
   const space = "http://www.w3.org/2000/svg";
   const svg = document.createElementNS(space, "svg");
-  svg.setAttribute("viewBox", "0 0 16 16");
-  svg.setAttribute("aria-hidden", "true");
+  attr(svg, "viewBox", "0 0 16 16");
+  attr(svg, "aria-hidden", "true");
   const path = document.createElementNS(space, "path");
-  path.setAttribute("d", PATHS[name]!);
+  attr(path, "d", PATHS[name]!);
   svg.append(path);
   return svg;
 }

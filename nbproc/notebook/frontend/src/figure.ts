@@ -1,7 +1,8 @@
 // What a rank displayed: a picture, a table, HTML in a frame where nothing runs, text.
 
-import { h } from "./dom";
+import { h, on } from "./dom";
 import type { Row } from "./lines";
+import { max, min } from "./numbers";
 import type { Theme } from "./paint";
 import type { RunStore } from "./store";
 
@@ -17,21 +18,14 @@ export interface Note {
 
 /** What the text of a row of the display stream says. */
 export function note(text: string): Note {
-  let value: Record<string, unknown> = {};
+  let value: Partial<Omit<Note, "mime">> & { mime?: string | string[] } = {};
   try {
-    value = JSON.parse(text) as Record<string, unknown>;
+    value = Object(JSON.parse(text)) as typeof value;
   } catch {
     value = { text };
   }
-  const mimes = Array.isArray(value.mime) ? value.mime : [value.mime];
-  return {
-    n: typeof value.n === "number" ? value.n : null,
-    file: typeof value.file === "string" ? value.file : "",
-    mime: String(mimes[0] ?? ""),
-    text: String(value.text ?? ""),
-    update: Number(value.update ?? 0),
-    clear: value.clear === true,
-  };
+  const { n = null, file = "", mime, update = 0, clear = false } = value;
+  return { n, file: `${file}`, mime: `${[mime].flat()[0] ?? ""}`, text: `${value.text ?? ""}`, update, clear };
 }
 
 const FRAME_STYLE =
@@ -44,52 +38,56 @@ const POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; fo
 /** Fill a row's element; `resized` is called when its height is known. */
 export function figure(into: HTMLElement, row: Row, store: RunStore, theme: Theme, resized: () => void): void {
   const { file, mime, text, update } = note(row.text);
-  if (!file) {
-    into.replaceChildren(h("div", { class: "nb-figure nb-quiet" }, text || "a display that cannot be read"));
-    return;
-  }
-  const held = store.display(row.rank, file, update);
-  const key = `${file}/${update}/${held.version}/${String(theme.background)}`;
+  const held = file ? store.display(row.rank, file, update) : null;
+  const key = `${file}/${update}/${held?.version}/${theme.background}`;
   if (into.dataset.figure === key) return;
   into.dataset.figure = key;
-  const box = h("div", { class: "nb-figure" });
-  into.replaceChildren(box);
-  if (held.state === "error") {
-    box.append(h("span", { class: "nb-quiet" }, `${file}: ${held.error}`));
-  } else if (held.state === "asked") {
-    box.append(h("span", { class: "nb-quiet" }, store.ready ? `${file} …` : `${file} comes when the kernel answers`));
-  } else {
-    box.append(content(theme, mime, held.data, text || file, resized));
-  }
-}
-
-/** The page's own colours, so that a table does not glare in a dark theme. */
-function colours({ dark, background, ink }: Theme): string {
-  return `background:rgb(${background});color:rgb(${ink});color-scheme:${dark ? "dark" : "light"}`;
+  into.replaceChildren(
+    held?.state === "here"
+      ? h("div.figure", content(theme, mime, held.data, text || file, resized))
+      : h(
+          "div.figure.quiet",
+          !held
+            ? text || "a display that cannot be read"
+            : held.state === "error"
+              ? `${file}: ${held.error}`
+              : `${file} ${store.ready ? "…" : "comes when the kernel answers"}`,
+        ),
+  );
 }
 
 function content(theme: Theme, mime: string, data: Uint8Array[], title: string, resized: () => void): HTMLElement {
+  const blob = new Blob(data as BlobPart[], { type: mime });
   if (mime.startsWith("image/")) {
-    const url = URL.createObjectURL(new Blob(data as BlobPart[], { type: mime }));
-    const image = h("img", { src: url, alt: title });
-    image.addEventListener("load", () => {
+    const url = URL.createObjectURL(blob);
+    const load = (): void => {
       URL.revokeObjectURL(url);
       resized();
-    });
-    return image;
+    };
+    return h("img", { src: url, alt: title, load });
   }
-  const decoder = new TextDecoder();
-  const source = data.map((piece) => decoder.decode(piece, { stream: true })).join("") + decoder.decode();
-  if (mime !== "text/html") return h("pre", {}, source);
-  // No scripts, nothing from outside; the same origin only so that its height can be read.
-  const frame = h("iframe", { sandbox: "allow-same-origin", title, referrerpolicy: "no-referrer" });
-  frame.srcdoc =
-    `<!doctype html><meta http-equiv="Content-Security-Policy" content="${POLICY}">` +
-    `<meta charset="utf-8"><style>${FRAME_STYLE}body{${colours(theme)}}</style>${source}`;
-  frame.addEventListener("load", () => {
-    const page = frame.contentDocument?.documentElement;
-    if (page) frame.style.height = `${Math.min(600, Math.max(24, page.scrollHeight))}px`;
-    resized();
+  const html = mime === "text/html";
+  const box = html
+    ? // No scripts, nothing from outside; the same origin only so that its height can be read.
+      h("iframe", { sandbox: "allow-same-origin", title, referrerpolicy: "no-referrer" })
+    : h("pre");
+  void blob.text().then((source) => {
+    if (!(box instanceof HTMLIFrameElement)) {
+      box.textContent = source;
+      resized();
+      return;
+    }
+    // The page's own colours, so that a table does not glare in a dark theme.
+    const { dark, background, ink } = theme;
+    const colours = `background:rgb(${background});color:rgb(${ink});color-scheme:${dark ? "dark" : "light"}`;
+    box.srcdoc =
+      `<!doctype html><meta http-equiv="Content-Security-Policy" content="${POLICY}">` +
+      `<meta charset="utf-8"><style>${FRAME_STYLE}body{${colours}}</style>${source}`;
+    on(box, "load", () => {
+      const page = box.contentDocument?.documentElement;
+      if (page) box.style.height = `${min(600, max(24, page.scrollHeight))}px`;
+      resized();
+    });
   });
-  return frame;
+  return box;
 }

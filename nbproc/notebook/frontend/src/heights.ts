@@ -1,5 +1,18 @@
 // Where the rows of a list stand: most are of one height, the others are listed.
 
+import { max, min } from "./numbers";
+
+/** The first place in a sorted list of n whose value is not below what is wanted. */
+function lowest(n: number, below: (index: number) => boolean): number {
+  let low = 0;
+  while (low < n) {
+    const middle = (low + n) >> 1;
+    if (below(middle)) low = middle + 1;
+    else n = middle;
+  }
+  return low;
+}
+
 export class Heights {
   private index: number[] = [];
   private extra: number[] = [];
@@ -10,9 +23,7 @@ export class Heights {
   constructor(public row: number) {}
 
   reset(first: number): void {
-    this.index = [];
-    this.extra = [];
-    this.sums = [0];
+    this.truncate(0);
     this.first = first;
   }
 
@@ -20,7 +31,7 @@ export class Heights {
   drop(first: number): void {
     this.first = first;
     const k = this.rank(first);
-    if (k === 0) return;
+    if (!k) return;
     this.index.splice(0, k);
     this.extra.splice(0, k);
     this.sum(0);
@@ -35,16 +46,11 @@ export class Heights {
 
   /** Returns true if the height is another one than before. */
   set(index: number, height: number): boolean {
+    if (this.get(index) === height) return false;
     const k = this.rank(index);
-    const extra = height - this.row;
-    const known = this.index[k] === index;
-    if ((known ? this.extra[k]! : 0) === extra) return false;
-    if (known) {
-      this.extra[k] = extra;
-    } else {
-      this.index.splice(k, 0, index);
-      this.extra.splice(k, 0, extra);
-    }
+    const known = this.index[k] === index ? 1 : 0;
+    this.index.splice(k, known, index);
+    this.extra.splice(k, known, height - this.row);
     this.sum(k);
     return true;
   }
@@ -61,30 +67,17 @@ export class Heights {
 
   /** The row at a height, among the rows before `end`. */
   find(y: number, end: number): number {
-    let low = this.first;
-    let high = end;
-    while (low < high) {
-      const middle = (low + high + 1) >> 1;
-      if (this.top(middle) <= y) low = middle;
-      else high = middle - 1;
-    }
-    return Math.max(this.first, Math.min(low, end - 1));
+    const { first } = this;
+    const after = first + lowest(end - first, (k) => this.top(first + k) <= y);
+    return max(first, min(after, end) - 1);
   }
 
   private rank(index: number): number {
-    let low = 0;
-    let high = this.index.length;
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if (this.index[middle]! < index) low = middle + 1;
-      else high = middle;
-    }
-    return low;
+    return lowest(this.index.length, (k) => this.index[k]! < index);
   }
 
   private sum(from: number): void {
     this.sums.length = this.index.length + 1;
-    this.sums[0] = 0;
     for (let k = from; k < this.index.length; k++) this.sums[k + 1] = this.sums[k]! + this.extra[k]!;
   }
 }

@@ -2,8 +2,8 @@
 // of `initialize` and of `render` are not the same object, and a run may be shown more than once.
 
 import type { Message } from "./protocol";
-import { RunStore } from "./store";
-import { View } from "./view";
+import { runStore, type RunStore } from "./store";
+import { view, type View } from "./view";
 
 /** The kernel as JupyterLab's widget manager knows it; other front ends may have none. */
 interface Kernel {
@@ -27,13 +27,12 @@ const views = new Set<View>();
 function storeOf(model: Model): RunStore {
   const id = String(model.get("run_id"));
   let store = stores.get(id);
-  if (!store) stores.set(id, (store = new RunStore()));
+  if (!store) stores.set(id, (store = runStore()));
   return store;
 }
 
-function bytesOf(buffer: ArrayBuffer | ArrayBufferView | undefined): Uint8Array {
-  if (!buffer) return new Uint8Array();
-  return ArrayBuffer.isView(buffer)
+function bytesOf(buffer: ArrayBuffer | DataView = new ArrayBuffer()): Uint8Array {
+  return buffer instanceof DataView
     ? new Uint8Array(buffer.buffer, buffer.byteOffset, buffer.byteLength)
     : new Uint8Array(buffer);
 }
@@ -58,7 +57,7 @@ function watch(model: Model, store: RunStore): () => void {
 export default {
   initialize({ model }: { model: Model }): () => void {
     const store = storeOf(model);
-    const receive = (message: Message, buffers: (ArrayBuffer | ArrayBufferView)[] = []): void =>
+    const receive = (message: Message, buffers: (ArrayBuffer | DataView)[] = []): void =>
       store.receive(message, bytesOf(buffers[0]));
     model.on("msg:custom", receive);
     const disconnect = store.connect((question) => model.send(question));
@@ -71,16 +70,16 @@ export default {
   },
   render({ model, el }: { model: Model; el: HTMLElement }): () => void {
     const store = storeOf(model);
-    // When an output is saved, JupyterLab throws the element of its view away and asks for a new one. What the reader
-    // has open and types in moves there.
-    let view = [...views].find((known) => known.store === store && known.thrownAway);
-    if (view) view.moveTo(el);
-    else views.add((view = new View(el, store)));
-    const mine = view;
+    // When an output is saved, JupyterLab throws the element of its view away, by itself and not with the cell, and
+    // asks for a new one. What the reader has open and types in moves there.
+    let mine = [...views].find((known) => known.store === store && !known.el.parentNode);
+    if (mine) mine.moveTo(el);
+    else views.add((mine = view(el, store)));
+    const kept = mine;
     return () => {
-      if (mine.el !== el) return;
-      mine.dispose();
-      views.delete(mine);
+      if (kept.el !== el) return;
+      kept.dispose();
+      views.delete(kept);
     };
   },
 };

@@ -1,5 +1,7 @@
 // Rows of a log: a queue with stable indexes, and the part of it that a filter lets through.
 
+import { max, min, ticks } from "./numbers";
+
 export const OUT = 0;
 export const ERR = 1;
 export const DISPLAY = 2;
@@ -30,7 +32,7 @@ export class Lines {
   edits = 0;
 
   get end(): number {
-    return this.first + this.rows.length - this.start;
+    return this.first + this.size;
   }
 
   get size(): number {
@@ -46,18 +48,18 @@ export class Lines {
   }
 
   drop(count: number): void {
-    const n = Math.min(count, this.size);
+    const n = min(count, this.size);
     this.start += n;
     this.first += n;
     if (this.start > 4096 && this.start * 2 > this.rows.length) {
-      this.rows = this.rows.slice(this.start);
+      this.rows = this.list();
       this.start = 0;
     }
   }
 
   /** Forget the rows from an index on. */
   truncate(index: number): void {
-    this.rows.length = Math.max(this.start, this.start + index - this.first);
+    this.rows.length = max(this.start, this.start + index - this.first);
   }
 
   list(): Row[] {
@@ -72,25 +74,66 @@ export class Lines {
   }
 }
 
+/** Take the indexes before `first` out of a sorted list. Returns how many there were. */
+export function forget(indexes: number[], first: number): number {
+  const stale = indexes.findIndex((index) => index >= first);
+  return indexes.splice(0, stale < 0 ? indexes.length : stale).length;
+}
+
 export type Test = (row: Row) => boolean;
 
 /** How far up a program may change lines that were written. */
 export const REACH = 300;
 
+/** How far somebody has read a queue whose rows are dropped, changed and replaced meanwhile. */
+export class Cursor {
+  at = 0;
+  private epoch = -1;
+  private edits = 0;
+
+  /** `reset` is called when all is to be read again, `back` when the rows from an index on are. */
+  meet(rows: Lines, reset: () => void, back: (at: number) => void): void {
+    const { first, end, epoch, edits } = rows;
+    if (epoch !== this.epoch) {
+      this.epoch = epoch;
+      this.edits = edits;
+      this.at = first;
+      reset();
+    }
+    if (edits !== this.edits || this.at > end) {
+      this.edits = edits;
+      this.at = min(this.at, end - REACH);
+      back(max(this.at, first));
+    }
+    this.at = max(this.at, first);
+  }
+
+  reset(): void {
+    this.epoch = -1;
+  }
+
+  /** Read on, for at most about `budget` milliseconds. Returns true at the end. */
+  read(rows: Lines, budget: number, take: (row: Row, index: number) => void): boolean {
+    const until = ticks() + budget;
+    for (const { end } = rows; this.at < end; ) {
+      take(rows.at(this.at)!, this.at++);
+      if (!(this.at & 255) && ticks() > until) return false;
+    }
+    return true;
+  }
+}
+
 /** The rows of a log that pass a test, kept up to date in slices of time. Without a test, the log itself. */
 export class Shown {
   rows: Lines;
-  private source: Lines;
-  private test: Test | null;
+  /** The index in the log of each row that is shown. */
   private from: number[] = [];
-  private fromStart = 0;
-  private cursor = 0;
-  private epoch = -1;
-  private edits = -1;
+  private cursor = new Cursor();
 
-  constructor(source: Lines, test: Test | null) {
-    this.source = source;
-    this.test = test;
+  constructor(
+    private source: Lines,
+    private test: Test | null,
+  ) {
     this.rows = test ? new Lines() : source;
   }
 
@@ -99,52 +142,33 @@ export class Shown {
   }
 
   get done(): boolean {
-    return !this.test || this.cursor >= this.source.end;
+    return !this.test || this.cursor.at >= this.source.end;
   }
 
   /** Take in what is new, for at most about `budget` milliseconds. */
   pump(budget: number): void {
-    const { source, test, rows } = this;
+    const { source, test, rows, cursor } = this;
     if (!test) return;
-    if (source.epoch !== this.epoch) {
-      this.epoch = source.epoch;
-      rows.replace([]);
-      this.from = [];
-      this.fromStart = 0;
-      this.cursor = source.first;
-    }
-    let stale = 0;
-    while (this.fromStart + stale < this.from.length && this.from[this.fromStart + stale]! < source.first) stale++;
-    if (stale) {
-      rows.drop(stale);
-      this.fromStart += stale;
-      if (this.fromStart > 4096) {
-        this.from = this.from.slice(this.fromStart);
-        this.fromStart = 0;
-      }
-    }
-    this.cursor = Math.max(this.cursor, source.first);
-    if (source.edits !== this.edits) {
-      this.edits = source.edits;
-      const back = Math.max(source.first, Math.min(this.cursor, source.end - REACH));
-      if (back < this.cursor) {
-        let keep = this.from.length;
-        while (keep > this.fromStart && this.from[keep - 1]! >= back) keep--;
-        rows.truncate(rows.first + keep - this.fromStart);
-        this.from.length = keep;
-        this.cursor = back;
+    cursor.meet(
+      source,
+      () => {
+        rows.replace([]);
+        this.from = [];
+      },
+      (at) => {
+        const { from } = this;
+        while (from.length && from.at(-1)! >= at) from.pop();
+        rows.truncate(rows.first + from.length);
         rows.edits++;
-      }
-    }
-    const until = performance.now() + budget;
-    while (this.cursor < source.end) {
-      const row = source.at(this.cursor)!;
+      },
+    );
+    const { from } = this;
+    rows.drop(forget(from, source.first));
+    cursor.read(source, budget, (row, index) => {
       if (row.gap || test(row)) {
         rows.push(row);
-        this.from.push(this.cursor);
+        from.push(index);
       }
-      this.cursor++;
-      if ((this.cursor & 511) === 0 && performance.now() > until) break;
-    }
+    });
   }
 }

@@ -1,8 +1,9 @@
 // A list that holds only the rows in sight. It follows its end until the reader scrolls up.
 
-import { Heights } from "./heights";
-import type { Row, Shown } from "./lines";
 import { h } from "./dom";
+import { Heights } from "./heights";
+import { Cursor, type Row, type Shown } from "./lines";
+import { max, min } from "./numbers";
 
 const OVERSCAN = 12;
 
@@ -22,264 +23,238 @@ interface Painted {
   version: number;
 }
 
-export class List {
+export interface List {
   readonly box: HTMLElement;
-  follow = true;
-  private spacer = h("div", { class: "nb-spacer" });
-  private rows = h("div", { class: "nb-rows" });
-  private heights: Heights;
-  private painted = new Map<Row, Painted>();
-  private shown: Shown | null = null;
-  private epoch = -1;
-  private cursor = 0;
-  private edits = -1;
-  private anchor: { row: Row; offset: number } | null = null;
-  private set = 0;
-  private wide = 0;
-  private stamp = 0;
-  private patience = 10;
-
-  constructor(
-    private painter: Painter,
-    rowHeight: number,
-    private onFollow: () => void,
-  ) {
-    this.heights = new Heights(rowHeight);
-    this.spacer.append(this.rows);
-    this.box = h(
-      "div",
-      { class: "nb-log", role: "log", "aria-live": "off", tabindex: 0, "aria-label": "Lines of the log" },
-      this.spacer,
-    );
-    this.box.addEventListener("scroll", () => this.scrolled(), { passive: true });
-    // Nothing is painted while the page hides the list, as JupyterLab does for a moment when its theme changes.
-    new ResizeObserver(() => this.appeared()).observe(this.box);
-  }
-
-  show(shown: Shown): void {
-    this.shown = shown;
-    this.epoch = -1;
-    this.repaint();
-  }
-
+  /** The rows that are in the page. */
+  readonly painted: Map<Row, Painted>;
+  follow: boolean;
+  show(shown: Shown): void;
   /** Forget what is painted: colours, marks or columns are others now. */
-  repaint(): void {
-    this.stamp++;
-  }
-
+  repaint(): void;
   /** Guess all heights again: the width or the wrapping is another. */
-  remeasure(): void {
-    this.epoch = -1;
-    this.repaint();
-  }
-
-  setRowHeight(height: number): void {
-    if (height > 0 && height !== this.heights.row) {
-      this.heights.row = height;
-      this.remeasure();
-    }
-  }
-
-  toEnd(): void {
-    this.follow = true;
-    this.onFollow();
-  }
-
-  toStart(): void {
-    this.unfollow();
-    this.anchor = null;
-    this.scrollTo(0);
-  }
-
-  unfollow(): void {
-    if (!this.follow) return;
-    this.follow = false;
-    this.remember();
-    this.onFollow();
-  }
-
+  remeasure(): void;
+  setRowHeight(height: number): void;
+  toEnd(): void;
+  toStart(): void;
+  unfollow(): void;
   /** Bring a row into sight. */
-  reveal(index: number): void {
-    const { box, heights } = this;
-    const top = heights.top(index);
-    this.unfollow();
-    if (top < box.scrollTop || top + heights.get(index) > box.scrollTop + box.clientHeight) {
-      this.scrollTo(Math.max(0, top - box.clientHeight / 3));
-    }
-    this.remember();
-  }
-
-  private appeared(): void {
-    if (!this.box.clientHeight || !this.shown) return;
-    if (this.follow) this.scrollTo(this.box.scrollHeight);
-    this.paint();
-  }
-
-  /** Scroll again to where the reader was. */
-  reattached(): void {
-    if (this.shown && !this.follow) this.restore();
-  }
-
-  topIndex(): number {
-    return this.shown ? this.heights.find(this.box.scrollTop, this.shown.rows.end) : 0;
-  }
-
-  painting(): IterableIterator<[Row, { element: HTMLElement }]> {
-    return this.painted.entries();
-  }
-
+  reveal(index: number): void;
+  /** Scroll again to where the reader was: the page has forgotten it. */
+  reattached(): void;
+  topIndex(): number;
   /** Bring the page up to date with the rows. Returns false if a filter has more to do. */
-  sync(budget: number): boolean {
-    const { shown, heights, box } = this;
+  sync(budget: number): boolean;
+}
+
+export function list(painter: Painter, rowHeight: number, onFollow: () => void): List {
+  const holder = h("div.rows");
+  const spacer = h("div.spacer", holder);
+  const box = h("div.log", { role: "log", "aria-live": "off", tabindex: 0, "aria-label": "Lines of the log" }, spacer);
+  const heights = new Heights(rowHeight);
+  const cursor = new Cursor();
+  const painted = new Map<Row, Painted>();
+  let shown: Shown | null = null;
+  let anchor: { row: Row; offset: number } | null = null;
+  /** Where we have scrolled to: anything else is the reader's doing. */
+  let set = 0;
+  let wide = 0;
+  let stamp = 0;
+  let patience = 10;
+
+  function repaint(): void {
+    stamp++;
+  }
+
+  function remeasure(): void {
+    cursor.reset();
+    repaint();
+  }
+
+  function scrollTo(top: number): void {
+    box.scrollTop = top;
+    set = box.scrollTop;
+  }
+
+  function toEnd(): void {
+    self.follow = true;
+    onFollow();
+  }
+
+  function unfollow(): void {
+    if (!self.follow) return;
+    self.follow = false;
+    remember();
+    onFollow();
+  }
+
+  function topIndex(): number {
+    return shown ? heights.find(box.scrollTop, shown.rows.end) : 0;
+  }
+
+  function remember(): void {
+    const index = topIndex();
+    const row = shown?.rows.at(index);
+    anchor = row ? { row, offset: box.scrollTop - heights.top(index) } : null;
+  }
+
+  function restore(): void {
+    if (!anchor || !shown) return;
+    const { rows } = shown;
+    const { n, rank, stream } = anchor.row;
+    for (let i = rows.first; i < rows.end; i++) {
+      const row = rows.at(i)!;
+      if (row.n === n && row.rank === rank && row.stream === stream) {
+        scrollTo(heights.top(i) + anchor.offset);
+        return;
+      }
+    }
+    scrollTo(box.scrollTop);
+  }
+
+  /** Go to where the list is to be: at its end, or where the reader is. */
+  function settle(): void {
+    if (self.follow) scrollTo(box.scrollHeight);
+    else restore();
+  }
+
+  function scrolled(): void {
+    const { clientHeight, scrollTop, scrollHeight } = box;
+    if (!clientHeight) return;
+    if (self.follow && scrollTop < set - 2) {
+      self.follow = false;
+      onFollow();
+    } else if (!self.follow && scrollTop + clientHeight >= scrollHeight - 4 && scrollTop > set) {
+      toEnd();
+    }
+    set = scrollTop;
+    remember();
+    paint();
+  }
+
+  function sync(budget: number): boolean {
     if (!shown) return true;
     shown.pump(budget);
-    const rows = shown.rows;
-    let moved = false;
-    if (rows.epoch !== this.epoch) {
-      this.epoch = rows.epoch;
-      heights.reset(rows.first);
-      this.cursor = rows.first;
-      this.edits = rows.edits;
-      this.wide = 0;
-      moved = true;
-    }
-    const before = heights.top(rows.first);
-    if (before > 0) moved = true;
-    heights.drop(rows.first);
-    if (this.cursor > rows.end) {
-      heights.truncate(rows.end);
-      this.cursor = rows.end;
-    }
-    if (rows.edits !== this.edits) {
-      this.edits = rows.edits;
-      const back = Math.max(rows.first, Math.min(this.cursor, rows.end - 300));
-      heights.truncate(back);
-      this.cursor = back;
-    }
-    this.cursor = Math.max(this.cursor, rows.first);
-    for (; this.cursor < rows.end; this.cursor++) {
-      const row = rows.at(this.cursor)!;
-      const height = this.painter.guess(row);
-      if (height !== heights.row) heights.set(this.cursor, height);
-      const width = this.painter.width(row);
-      if (width > this.wide) this.wide = width;
-    }
-    this.layout();
-    if (this.follow) this.scrollTo(box.scrollHeight);
-    else if (moved) this.restore();
-    this.paint();
+    const { rows } = shown;
+    const { first, end } = rows;
+    let moved = heights.top(first) > 0;
+    cursor.meet(
+      rows,
+      () => {
+        heights.reset(first);
+        wide = 0;
+        moved = true;
+      },
+      (at) => heights.truncate(at),
+    );
+    heights.drop(first);
+    cursor.read(rows, Infinity, (row, index) => {
+      const height = painter.guess(row);
+      if (height !== heights.row) heights.set(index, height);
+      wide = max(wide, painter.width(row));
+    });
+    layout(end);
+    if (self.follow || moved) settle();
+    paint();
     return shown.done;
   }
 
-  private layout(): void {
-    const end = this.shown!.rows.end;
-    const height = `${this.heights.top(end)}px`;
-    if (this.spacer.style.height !== height) this.spacer.style.height = height;
-    const width = this.wide ? `${this.wide}ch` : "";
-    if (this.spacer.style.minWidth !== width) this.spacer.style.minWidth = width;
+  function layout(end: number): void {
+    spacer.style.height = `${heights.top(end)}px`;
+    spacer.style.minWidth = wide ? `${wide}ch` : "";
   }
 
-  private scrollTo(top: number): void {
-    this.box.scrollTop = top;
-    this.set = this.box.scrollTop;
-  }
-
-  private scrolled(): void {
-    const { box } = this;
-    if (!box.clientHeight) return;
-    const atEnd = box.scrollTop + box.clientHeight >= box.scrollHeight - 4;
-    if (this.follow && box.scrollTop < this.set - 2) {
-      this.follow = false;
-      this.onFollow();
-    } else if (!this.follow && atEnd && box.scrollTop > this.set) {
-      this.toEnd();
-    }
-    this.set = box.scrollTop;
-    this.remember();
-    this.paint();
-  }
-
-  private remember(): void {
-    const rows = this.shown?.rows;
-    if (!rows?.size) return;
-    const index = this.topIndex();
-    const row = rows.at(index);
-    this.anchor = row ? { row, offset: this.box.scrollTop - this.heights.top(index) } : null;
-  }
-
-  private restore(): void {
-    const { anchor, shown } = this;
-    if (!anchor || !shown) return;
-    const rows = shown.rows;
-    const index = this.locate(rows.first, rows.end, anchor.row);
-    this.scrollTo(index < 0 ? this.box.scrollTop : this.heights.top(index) + anchor.offset);
-  }
-
-  private locate(first: number, end: number, wanted: Row): number {
-    const rows = this.shown!.rows;
-    for (let i = first; i < end; i++) {
-      const row = rows.at(i)!;
-      if (row === wanted || (row.n === wanted.n && row.rank === wanted.rank && row.stream === wanted.stream)) return i;
-    }
-    return -1;
-  }
-
-  private paint(): void {
-    const { shown, heights, box, painter } = this;
+  function paint(): void {
     if (!shown) return;
-    if (!box.clientHeight) {
-      // Hidden: for a moment, which no observer sees, or for longer, whose end `appeared` is told of.
-      if (this.patience-- > 0) requestAnimationFrame(() => this.paint());
+    const { clientHeight } = box;
+    if (!clientHeight) {
+      // Hidden: for a moment, which no observer sees, or for longer, whose end the observer is told of.
+      if (patience-- > 0) requestAnimationFrame(paint);
       return;
     }
-    this.patience = 10;
+    patience = 10;
+    const { rows } = shown;
+    const { first, end, size } = rows;
     for (let pass = 0; pass < 3; pass++) {
-      const { rows } = shown;
-      if (!rows.size) {
-        this.rows.replaceChildren();
-        this.painted.clear();
-        return;
-      }
-      const from = Math.max(rows.first, heights.find(box.scrollTop, rows.end) - OVERSCAN);
-      const to = Math.min(rows.end, heights.find(box.scrollTop + box.clientHeight, rows.end) + 1 + OVERSCAN);
+      const from = size ? max(first, topIndex() - OVERSCAN) : end;
+      const to = min(end, heights.find(box.scrollTop + clientHeight, end) + 1 + OVERSCAN);
       const wanted = new Set<Row>();
       for (let i = from; i < to; i++) wanted.add(rows.at(i)!);
-      for (const [row, { element }] of this.painted) {
+      for (const [row, { element }] of painted) {
         if (wanted.has(row)) continue;
         element.remove();
-        this.painted.delete(row);
+        painted.delete(row);
       }
-      let place: ChildNode | null = this.rows.firstChild;
-      const check: [number, HTMLElement][] = [];
-      for (let i = from; i < to; i++) {
-        const row = rows.at(i)!;
-        let held = this.painted.get(row);
-        if (!held) {
-          held = { element: h("div"), version: NaN };
-          this.painted.set(row, held);
-        }
-        const version = row.version + this.stamp * 1e6;
+      let place: ChildNode | null = holder.firstChild;
+      let index = from;
+      for (const row of wanted) {
+        let held = painted.get(row);
+        if (!held) painted.set(row, (held = { element: h("div"), version: NaN }));
+        const { element } = held;
+        const version = row.version + stamp * 1e6;
         if (held.version !== version) {
           held.version = version;
-          painter.paint(held.element, row, i);
-          check.push([i, held.element]);
+          painter.paint(element, row, index);
         }
-        if (held.element === place) place = place.nextSibling;
-        else this.rows.insertBefore(held.element, place);
-        if (painter.measure(row) && check.at(-1)?.[0] !== i) check.push([i, held.element]);
+        if (element === place) place = place.nextSibling;
+        else holder.insertBefore(element, place);
+        index++;
       }
-      const shift = `translateY(${heights.top(from)}px)`;
-      if (this.rows.style.transform !== shift) this.rows.style.transform = shift;
+      holder.style.transform = `translateY(${heights.top(from)}px)`;
       let changed = false;
-      for (const [index, element] of check) {
-        if (!painter.measure(rows.at(index)!)) continue;
-        const height = element.offsetHeight;
-        if (height > 0 && heights.set(index, height)) changed = true;
+      index = from;
+      for (const row of wanted) {
+        const height = painter.measure(row) && painted.get(row)!.element.offsetHeight;
+        if (height && heights.set(index, height)) changed = true;
+        index++;
       }
       if (!changed) return;
-      this.layout();
-      if (this.follow) this.scrollTo(box.scrollHeight);
-      else this.restore();
+      layout(end);
+      settle();
     }
   }
+
+  const self: List = {
+    box,
+    painted,
+    follow: true,
+    repaint,
+    remeasure,
+    toEnd,
+    unfollow,
+    topIndex,
+    sync,
+    show(fresh) {
+      shown = fresh;
+      remeasure();
+    },
+    setRowHeight(height) {
+      if (height === heights.row) return;
+      heights.row = height;
+      remeasure();
+    },
+    toStart() {
+      unfollow();
+      anchor = null;
+      scrollTo(0);
+    },
+    reveal(index) {
+      const top = heights.top(index);
+      const { scrollTop, clientHeight } = box;
+      unfollow();
+      if (top < scrollTop || top + heights.get(index) > scrollTop + clientHeight) {
+        scrollTo(max(0, top - clientHeight / 3));
+      }
+      remember();
+    },
+    reattached() {
+      if (!self.follow) restore();
+    },
+  };
+  box.addEventListener("scroll", scrolled, { passive: true });
+  // Nothing is painted while the page hides the list, as JupyterLab does for a moment when its theme changes.
+  new ResizeObserver(() => {
+    if (self.follow) scrollTo(box.scrollHeight);
+    paint();
+  }).observe(box);
+  return self;
 }

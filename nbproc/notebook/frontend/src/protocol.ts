@@ -1,5 +1,7 @@
 // What the kernel and the view say to each other; the kernel's side is wire.py.
 
+import type { Tree } from "./tree";
+
 export type RankState = "waiting" | "starting" | "running" | "succeeded" | "failed" | "stopped";
 export type RunState = "created" | "starting" | "running" | "stopping" | "succeeded" | "failed" | "stopped";
 
@@ -12,58 +14,16 @@ export interface Snap {
   started: number | null;
   ended: number | null;
   dir: string;
-  first: number | null;
   headline: string;
   notes: string[];
   ranks: RankSnap[];
   now: number;
 }
 
-export interface Frame {
-  place: string;
-  file: string;
-  function: string;
-  line: number;
-  source: [number, string][];
-  columns: [number, number] | null;
-  /** Frames that are left out just before this one. */
-  skipped: number;
-  library: boolean;
-}
-
-export interface Trace {
-  type: string;
-  message: string;
-  notes: string[];
-  frames: Frame[];
-  linked: ["cause" | "context", Trace][];
-  group: Trace[];
-}
-
-export interface Failure {
-  words: string;
-  /** The words are an exception's, not a sentence without its subject ("was killed by SIGKILL"). */
-  raised: boolean;
-  where: string;
-  /** The frame that `where` names, -1 if there is none. */
-  at: number;
-  trace: Trace | null;
-  stack: Frame[];
-  message: string;
-  stderr: string[];
-}
-
-export interface FailureGroup {
-  ranks: number[];
-  kind: "first" | "failed" | "consequence";
-  failure: Failure;
-}
-
+/** Why a run has failed: the first cause, to stand above everything, and the whole. */
 export interface Report {
-  headline: string;
-  groups: FailureGroup[];
-  more: number;
-  rest: string[];
+  cause: Tree;
+  errors: Tree;
 }
 
 /** [rank, stream, number of the first line, lines, 1 if the last line is not complete, time] */
@@ -79,6 +39,7 @@ export interface Tick {
   runs: Run[];
   snap?: Snap;
   usage?: Usage[];
+  /** The ranks that are silent, and where each one is; "" if that is not known. */
   where?: [number, string][];
   failure?: Report;
 }

@@ -3,6 +3,7 @@
 
 import { note } from "./figure";
 import { DISPLAY, ERR, Lines, OUT, REACH, type Row } from "./lines";
+import { floor, max, min, ticks } from "./numbers";
 import {
   ended,
   type DisplayData,
@@ -50,459 +51,471 @@ export interface Display {
   version: number;
 }
 
-export class RunStore {
-  readonly client = Math.random().toString(36).slice(2);
-  snap: Snap | null = null;
-  report: Report | null = null;
-  ranks: RankLog[] = [];
-  all = new Lines();
-  usage = new Map<number, Usage>();
-  where = new Map<number, string>();
-  seq = 0;
+export interface RunStore {
+  readonly client: string;
+  snap: Snap | null;
+  report: Report | null;
+  ranks: RankLog[];
+  all: Lines;
+  usage: Map<number, Usage>;
+  /** The ranks that have been silent for long, and where they are, as far as it is known. */
+  where: Map<number, string>;
   /** The kernel answers while the run goes on: Stop works. */
-  ready = false;
+  ready: boolean;
   /** Why no more news will come; "" while they may. */
-  gone = "";
-  goneAt = 0;
-  heardAt = performance.now();
-  /** Seconds to add to the browser's clock to have the kernel's. */
-  skew = 0;
-  displays = new Map<string, Display>();
+  gone: string;
+  goneAt: number;
+  heardAt: number;
+  displays: Map<string, Display>;
   /** The state of the latest view's controls: the next view starts with it. */
-  ui: unknown = null;
-  private listeners = new Set<() => void>();
-  private transport: ((question: object) => void) | null = null;
-  private decoder = new TextDecoder("utf-8", { ignoreBOM: true });
-  private replaying: { parts: [Replay, Uint8Array][]; ticks: [Tick, Uint8Array][] } | null = null;
-  private retry = 0;
-  private retries = 0;
-  private pages = new Map<string, [Page, Uint8Array][]>();
-  private files = new Map<string, (piece: FilePiece, data: Uint8Array) => void>();
+  ui: unknown;
+  readonly over: boolean;
+  /** Give it the way to the kernel. Returns how to take that away. */
+  connect(send: (question: object) => void): () => void;
+  ask(question: Question): void;
+  receive(message: Message, data: Uint8Array): void;
+  /** The kernel is gone: say so; nothing can be asked any more. */
+  lose(why: string): void;
+  subscribe(listener: () => void): () => void;
+  /** The kernel's time; the time of the kernel's end, once it has come. */
+  now(): number;
+  askReplay(): void;
+  /** The view follows the end again: pages that were loaded may go. */
+  settle(rank: number): void;
+  /** How many lines of a stream are older than those held. */
+  older(rank: number, stream: number): number;
+  askPage(rank: number, stream: number, first: number, count: number): void;
+  display(rank: number, file: string, update: number): Display;
+  /** Fetch a whole log, piece by piece. `progress` is called with the bytes so far and of all. */
+  file(rank: number, stream: number, progress: (done: number, size: number) => void): Promise<Uint8Array[]>;
+}
+
+type Parts<T> = [message: T, data: Uint8Array][];
+
+export function runStore(): RunStore {
+  const listeners = new Set<() => void>();
+  const decoder = new TextDecoder("utf-8", { ignoreBOM: true });
+  const pages = new Map<string, Parts<Page>>();
+  const files = new Map<string, (piece: FilePiece, data: Uint8Array) => void>();
+  let transport: ((question: object) => void) | null = null;
+  let greeting: ReturnType<typeof setTimeout>;
+  let seq = 0;
+  /** Seconds to add to the browser's clock to have the kernel's. */
+  let skew = 0;
+  let replaying: { parts: Parts<Replay>; later: Parts<Tick> } | null = null;
+  let retry: ReturnType<typeof setTimeout>;
+  let retries = 0;
 
   // Connection
 
-  connect(send: (question: object) => void): () => void {
-    this.transport = send;
-    this.ready = false;
-    this.gone = "";
-    this.heardAt = performance.now();
-    this.greet(250);
-    this.changed();
-    return () => {
-      clearTimeout(this.greeting);
-      if (this.transport === send) this.transport = null;
-    };
-  }
-
-  private greeting = 0;
-
   /** Say hello until the kernel answers. JupyterLab opens a thread in the kernel for messages of a comm, so that they
    * are handled while a cell runs; what is sent before that thread is there waits for the end of the cell. */
-  private greet(wait: number): void {
-    this.ask({ t: "hello", seq: this.seq });
-    clearTimeout(this.greeting);
-    this.greeting = setTimeout(() => {
-      if (!this.ready && !this.gone && wait < 20_000) this.greet(wait * 2);
-    }, wait) as unknown as number;
+  function greet(wait: number): void {
+    ask({ t: "hello", seq });
+    clearTimeout(greeting);
+    greeting = setTimeout(() => {
+      if (!self.ready && !self.gone && wait < 20_000) greet(wait * 2);
+    }, wait);
   }
 
-  ask(question: Question): void {
-    this.transport?.({ ...question, client: this.client });
+  function ask(question: Question): void {
+    transport?.({ ...question, client: self.client });
   }
 
-  /** The kernel is gone: say so; nothing can be asked any more. */
-  lose(why: string): void {
-    if (this.gone) return;
-    this.gone = why;
-    this.goneAt = this.now();
-    this.ready = false;
-    this.changed();
+  function changed(): void {
+    for (const listener of listeners) listener();
   }
 
-  subscribe(listener: () => void): () => void {
-    this.listeners.add(listener);
-    return () => this.listeners.delete(listener);
+  function clock(): number {
+    return Date.now() / 1000 + skew;
   }
 
-  changed(): void {
-    for (const listener of this.listeners) listener();
-  }
-
-  now(): number {
-    return Date.now() / 1000 + this.skew;
-  }
-
-  get over(): boolean {
-    return this.snap !== null && ended(this.snap.state);
-  }
-
-  receive(message: Message, data: Uint8Array): void {
-    this.heardAt = performance.now();
-    switch (message.t) {
-      case "tick":
-        this.tick(message, data);
-        break;
-      case "pong":
-        if (message.to !== this.client) return;
-        this.ready = true;
-        if (this.gone) this.gone = "";
-        if (message.seq > this.seq) this.askReplay();
-        break;
-      case "replay":
-        if (message.to === this.client) this.takeReplay(message, data);
-        break;
-      case "page":
-        if (message.to === this.client) this.takePage(message, data);
-        break;
-      case "display":
-        if (message.to === this.client) this.takeDisplay(message, data);
-        break;
-      case "file":
-        if (message.to === this.client) this.files.get(`${message.rank}/${message.stream}`)?.(message, data);
-        return;
+  function receive(message: Message, data: Uint8Array): void {
+    self.heardAt = ticks();
+    if (message.t === "tick") tick(message, data);
+    else if (message.to !== self.client) return;
+    else if (message.t === "pong") {
+      self.ready = true;
+      self.gone = "";
+      if (message.seq > seq) askReplay();
+    } else if (message.t === "replay") takeReplay(message, data);
+    else if (message.t === "page") takePage(message, data);
+    else if (message.t === "display") takeDisplay(message, data);
+    else {
+      files.get(`${message.rank}/${message.stream}`)?.(message, data);
+      return;
     }
-    this.changed();
+    changed();
   }
 
-  private tick(message: Tick, data: Uint8Array): void {
-    this.skew = message.now - Date.now() / 1000;
-    if (message.seq > this.seq + 1) this.askReplay();
-    this.seq = Math.max(this.seq, message.seq);
-    this.replaying?.ticks.push([message, data]);
-    if (message.snap) this.takeSnap(message.snap);
-    if (message.failure) this.report = message.failure;
-    if (message.usage) this.usage = new Map(message.usage.map((u) => [u[0], u]));
-    if (message.where) this.where = new Map(message.where);
-    for (const row of this.rows(message.runs, data)) this.upsert(row);
-    this.trim();
+  function tick(message: Tick, data: Uint8Array): void {
+    skew = message.now - Date.now() / 1000;
+    if (message.seq > seq + 1) askReplay();
+    seq = max(seq, message.seq);
+    replaying?.later.push([message, data]);
+    if (message.snap) takeSnap(message.snap);
+    self.report = message.failure ?? self.report;
+    if (message.usage) self.usage = new Map(message.usage.map((usage) => [usage[0], usage]));
+    if (message.where) self.where = new Map(message.where);
+    take(message.runs, data);
+    trim();
   }
 
-  private takeSnap(snap: Snap): void {
-    this.snap = snap;
-    if (snap.ranks.length !== this.ranks.length) this.grow(snap.ranks.length);
-    if (this.over) this.usage.clear();
+  function takeSnap(snap: Snap): void {
+    self.snap = snap;
+    grow(snap.ranks.length);
+    if (self.over) self.usage.clear();
   }
 
-  private grow(n: number): void {
-    while (this.ranks.length < n) this.ranks.push(new RankLog());
+  // Lines
+
+  function grow(n: number): void {
+    while (self.ranks.length < n) self.ranks.push(new RankLog());
   }
 
-  private *rows(runs: Run[], data: Uint8Array): Generator<Row> {
-    if (!runs.length) return;
-    const lines = this.decoder.decode(data).split("\n");
+  function rows(runs: Run[], data: Uint8Array): Row[] {
+    const lines = decoder.decode(data).split("\n");
     let k = 0;
-    for (const [rank, stream, number, n, open, time] of runs) {
-      for (let i = 0; i < n; i++) {
-        const text = lines[k++] ?? "";
-        yield { rank, stream, n: number + i, text, time, open: open === 1 && i === n - 1, gap: 0, version: 0 };
-      }
-    }
+    return runs.flatMap(([rank, stream, number, n, open, time]) =>
+      lines.slice(k, (k += n)).map((text, i) => ({
+        rank,
+        stream,
+        n: number + i,
+        text,
+        time,
+        open: open === 1 && i === n - 1,
+        gap: 0,
+        version: 0,
+      })),
+    );
   }
 
-  private upsert(row: Row): void {
-    if (row.rank >= this.ranks.length) this.grow(row.rank + 1);
-    const log = this.ranks[row.rank]!;
-    const s = row.stream;
-    const recent = log.recent[s]!;
-    log.heard = Math.max(log.heard, row.time);
-    const known = recent.get(row.n);
+  function take(runs: Run[], data: Uint8Array): void {
+    for (const row of rows(runs, data)) upsert(row);
+  }
+
+  function change(log: RankLog, row: Row, text: string): void {
+    log.characters += text.length - row.text.length;
+    row.text = text;
+    row.version++;
+    log.lines.edits++;
+    self.all.edits++;
+  }
+
+  function upsert(row: Row): void {
+    grow(row.rank + 1);
+    const log = self.ranks[row.rank]!;
+    const { stream, n, time } = row;
+    const line = stream !== DISPLAY;
+    const recent = log.recent[stream]!;
+    log.heard = max(log.heard, time);
+    self.where.delete(row.rank);
+    const known = recent.get(n);
     if (known) {
       if (known.text !== row.text || known.open !== row.open) {
-        log.characters += row.text.length - known.text.length;
-        known.text = row.text;
         known.open = row.open;
-        known.time = row.time;
-        known.version++;
-        log.lines.edits++;
-        this.all.edits++;
-        if (s !== DISPLAY && known.text.trim()) log.last = known;
+        known.time = time;
+        change(log, known, row.text);
+        if (line && row.text.trim()) log.last = known;
       }
       return;
     }
-    const next = log.next[s]!;
-    if (row.n < next) return; // known and settled, or older than what is held
-    if (row.n > next) {
+    const next = log.next[stream]!;
+    if (n < next) return; // known and settled, or older than what is held
+    if (n > next) {
       recent.clear();
-      if (next === 0 && log.oldest[s] === 0) log.oldest[s] = row.n;
-      else if (s !== DISPLAY) this.add(log, { ...row, n: next, gap: row.n - next, text: "", open: false });
+      if (!next && !log.oldest[stream]) log.oldest[stream] = n;
+      else if (line) add(log, missing(row, next));
     }
-    log.next[s] = row.n + 1;
-    recent.set(row.n, row);
-    recent.delete(row.n - REACH);
-    if (s === DISPLAY && this.redisplayed(log, row)) return;
-    if (s !== DISPLAY && row.text.trim()) log.last = row;
-    this.add(log, row);
+    log.next[stream] = n + 1;
+    recent.set(n, row);
+    recent.delete(n - REACH);
+    if (!line && redisplayed(log, row)) return;
+    if (line && row.text.trim()) log.last = row;
+    add(log, row);
   }
 
   /** A display may replace an earlier one, or take all before it away. Returns true if it needs no row. */
-  private redisplayed(log: RankLog, row: Row): boolean {
+  function redisplayed(log: RankLog, row: Row): boolean {
+    const { displays } = log;
     const { n, clear } = note(row.text);
-    const change = (known: Row, text: string): void => {
-      known.text = text;
-      known.version++;
-      log.lines.edits++;
-      this.all.edits++;
-    };
     if (clear) {
-      for (const known of log.displays.values()) change(known, "");
-      log.displays.clear();
+      for (const known of displays.values()) change(log, known, "");
+      displays.clear();
       return true;
     }
-    if (n === null) return false;
-    const known = log.displays.get(n);
-    if (known) change(known, row.text);
-    else log.displays.set(n, row);
-    return known !== undefined;
+    const known = n !== null && displays.get(n);
+    if (known) change(log, known, row.text);
+    else if (n !== null) displays.set(n, row);
+    return !!known;
   }
 
-  private add(log: RankLog, row: Row): void {
+  function add(log: RankLog, row: Row): void {
     log.characters += row.text.length;
     log.lines.push(row);
-    this.all.push(row);
+    self.all.push(row);
   }
 
-  private trim(): void {
-    const n = Math.max(1, this.ranks.length);
-    const cap = Math.min(LINES_PER_RANK, Math.floor(LINES_TOGETHER / n));
+  function trim(): void {
+    const n = max(1, self.ranks.length);
+    const cap = min(LINES_PER_RANK, floor(LINES_TOGETHER / n));
     const characters = CHARACTERS_TOGETHER / n;
-    for (const log of this.ranks) {
-      let over = log.lines.size - cap - Math.min(log.paged, cap);
+    for (const log of self.ranks) {
+      const { lines } = log;
+      let over = lines.size - cap - min(log.paged, cap);
       if (over < SLACK && log.characters < characters) continue;
-      const size = log.lines.size;
-      while (log.lines.size && (over-- > 0 || log.characters > characters * 0.9)) {
-        const row = log.lines.at(log.lines.first)!;
-        if (!row.gap) log.characters -= row.text.length;
-        log.oldest[row.stream] = row.n + Math.max(1, row.gap);
-        log.lines.drop(1);
+      const { size } = lines;
+      while (lines.size && (over-- > 0 || log.characters > characters * 0.9)) {
+        const row = lines.at(lines.first)!;
+        log.characters -= row.text.length;
+        log.oldest[row.stream] = row.n + max(1, row.gap);
+        lines.drop(1);
       }
-      log.paged = Math.max(0, log.paged - (size - log.lines.size));
+      log.paged = max(0, log.paged - size + lines.size);
     }
-    const tooMany = this.all.size - Math.min(LINES_IN_ALL, cap * n);
-    if (tooMany > SLACK) this.all.drop(tooMany);
-  }
-
-  /** The view follows the end again: pages that were loaded may go. */
-  settle(rank: number): void {
-    const log = this.ranks[rank];
-    if (log?.paged) {
-      log.paged = 0;
-      this.trim();
-    }
+    const tooMany = self.all.size - min(LINES_IN_ALL, cap * n);
+    if (tooMany > SLACK) self.all.drop(tooMany);
   }
 
   // Replay
 
-  askReplay(): void {
-    if (this.replaying) return;
-    this.replaying = { parts: [], ticks: [] };
-    this.retries = 0;
-    this.ask({ t: "replay" });
-    this.retryLater();
+  function askReplay(): void {
+    if (replaying) return;
+    replaying = { parts: [], later: [] };
+    retries = 0;
+    askAgain();
   }
 
-  private retryLater(): void {
-    clearTimeout(this.retry);
-    this.retry = setTimeout(() => {
-      if (!this.replaying || this.retries++ > 5) return;
-      this.replaying.parts = [];
-      this.ask({ t: "replay" });
-      this.retryLater();
-    }, 5_000 * (this.retries + 1)) as unknown as number;
+  function askAgain(): void {
+    ask({ t: "replay" });
+    retryLater();
   }
 
-  private takeReplay(message: Replay, data: Uint8Array): void {
-    if (!this.replaying) this.replaying = { parts: [], ticks: [] };
-    const { parts, ticks } = this.replaying;
-    if (message.part !== parts.length) {
-      if (message.part === 0) parts.length = 0;
-      else return; // a part was lost; the timer asks again
-    }
+  function retryLater(): void {
+    clearTimeout(retry);
+    retry = setTimeout(() => {
+      if (!replaying || retries++ > 5) return;
+      replaying.parts = [];
+      askAgain();
+    }, 5_000 * (retries + 1));
+  }
+
+  function takeReplay(message: Replay, data: Uint8Array): void {
+    replaying ??= { parts: [], later: [] };
+    const { parts, later } = replaying;
+    if (!message.part) parts.length = 0;
+    if (message.part !== parts.length) return; // a part was lost; the timer asks again
     parts.push([message, data]);
-    this.retryLater();
+    retryLater();
     if (parts.length < message.parts) return;
-    clearTimeout(this.retry);
-    this.replaying = null;
-    const head = parts[0]![0];
-    if (head.snap && head.seq >= this.seq) {
-      this.takeSnap(head.snap);
-      this.report = head.failure ?? this.report;
-    } else if (head.snap && !this.snap) {
-      this.takeSnap(head.snap);
-    }
-    if (head.failure && !this.report) this.report = head.failure;
-    this.merge(parts.flatMap(([m, d]) => [...this.rows(m.runs, d)]));
-    this.seq = Math.max(this.seq, message.seq);
-    for (const [tick, buffer] of ticks) {
-      if (tick.seq <= message.seq) continue;
-      for (const row of this.rows(tick.runs, buffer)) this.upsert(row);
-    }
-    this.trim();
+    clearTimeout(retry);
+    replaying = null;
+    const { snap, failure } = parts[0]![0];
+    const newer = message.seq >= seq;
+    if (snap && (newer || !self.snap)) takeSnap(snap);
+    if (failure && (newer || !self.report)) self.report = failure;
+    merge(parts.flatMap(([part, lines]) => rows(part.runs, lines)));
+    seq = max(seq, message.seq);
+    for (const [message_, lines] of later) if (message_.seq > message.seq) take(message_.runs, lines);
+    trim();
   }
 
   /** Put what a replay holds between what is older and what is newer here. */
-  private merge(rows: Row[]): void {
-    const windows = new Map<string, [number, number]>();
-    for (const row of rows) {
-      const key = `${row.rank}/${row.stream}`;
-      const window = windows.get(key);
-      if (!window) windows.set(key, [row.n, row.n]);
-      else {
-        window[0] = Math.min(window[0], row.n);
-        window[1] = Math.max(window[1], row.n);
-      }
+  function merge(fresh: Row[]): void {
+    const key = (row: Row): string => `${row.rank}/${row.stream}`;
+    const windows = new Map<string, [first: number, last: number]>();
+    for (const row of fresh) {
+      const [first, last] = windows.get(key(row)) ?? [row.n, row.n];
+      windows.set(key(row), [min(first, row.n), max(last, row.n)]);
     }
-    const side = (row: Row): -1 | 0 | 1 => {
-      const window = windows.get(`${row.rank}/${row.stream}`);
-      if (!window) return -1;
-      return row.n < window[0] ? -1 : row.n > window[1] ? 1 : 0;
+    const join = (held: Row[], between: Row[]): Row[] => {
+      const side = (row: Row): number => {
+        const [first, last] = windows.get(key(row)) ?? [Infinity, 0];
+        return row.n < first ? -1 : row.n > last ? 1 : 0;
+      };
+      return [...held.filter((row) => side(row) < 0), ...between, ...held.filter((row) => side(row) > 0)];
     };
-    const join = (held: Row[], fresh: Row[]): Row[] => [
-      ...held.filter((row) => side(row) < 0),
-      ...fresh,
-      ...held.filter((row) => side(row) > 0),
-    ];
-    const byRank = new Map<number, Row[]>();
-    for (const row of rows) {
-      const list = byRank.get(row.rank);
-      if (list) list.push(row);
-      else byRank.set(row.rank, [row]);
-    }
-    for (const [rank, fresh] of byRank) {
-      this.grow(rank + 1);
-      const log = this.ranks[rank]!;
-      settleDisplays(fresh);
-      const joined = close(join(log.lines.list(), fresh));
+    for (const rank of new Set(fresh.map((row) => row.rank))) {
+      grow(rank + 1);
+      const log = self.ranks[rank]!;
+      const own = fresh.filter((row) => row.rank === rank);
+      settleDisplays(own);
+      const joined = close(join(log.lines.list(), own));
       log.lines.replace(joined);
-      this.index(log, joined);
+      index(log, joined);
     }
-    const inTime = [...rows].sort((a, b) => a.time - b.time);
-    this.all.replace(join(this.all.list(), inTime).filter((row) => !row.gap));
+    fresh.sort((a, b) => a.time - b.time);
+    self.all.replace(join(self.all.list(), fresh).filter((row) => !row.gap));
   }
 
-  private index(log: RankLog, rows: Row[]): void {
-    log.recent = [new Map(), new Map(), new Map()];
-    log.next = [0, 0, 0];
-    log.last = null;
-    log.characters = 0;
-    log.displays.clear();
-    const seen = [false, false, false];
-    for (const row of rows) {
-      const s = row.stream;
-      if (!seen[s]) {
-        seen[s] = true;
-        log.oldest[s] = row.n;
-      }
-      log.characters += row.text.length;
+  function index(log: RankLog, held: Row[]): void {
+    const { lines, lost, paged, oldest, heard } = log;
+    Object.assign(log, new RankLog(), { lines, lost, paged, oldest, heard });
+    const seen: boolean[] = [];
+    for (const row of held) {
+      const { stream, n, time, text } = row;
+      if (!seen[stream]) log.oldest[stream] = n;
+      seen[stream] = true;
+      log.characters += text.length;
       if (row.gap) continue;
-      log.next[s] = Math.max(log.next[s]!, row.n + 1);
-      log.heard = Math.max(log.heard, row.time);
-      if (s === DISPLAY) {
-        const { n } = note(row.text);
-        if (n !== null) log.displays.set(n, row);
-      } else if (row.text.trim() && (!log.last || row.time >= log.last.time)) log.last = row;
+      log.next[stream] = max(log.next[stream]!, n + 1);
+      log.heard = max(log.heard, time);
+      if (stream === DISPLAY) {
+        const shown = note(text).n;
+        if (shown !== null) log.displays.set(shown, row);
+      } else if (text.trim() && !(log.last && time < log.last.time)) log.last = row;
     }
-    for (let i = Math.max(0, rows.length - 3 * REACH); i < rows.length; i++) {
-      const row = rows[i]!;
+    for (const row of held.slice(-3 * REACH)) {
       if (!row.gap && row.n > log.next[row.stream]! - REACH) log.recent[row.stream]!.set(row.n, row);
     }
   }
 
-  // Older lines, figures, files
+  // Older lines, figures
 
-  /** How many lines of a stream are older than those held. */
-  older(rank: number, stream: number): number {
-    const log = this.ranks[rank];
-    return log && !log.lost[stream] ? log.oldest[stream]! : 0;
-  }
-
-  askPage(rank: number, stream: number, first: number, count: number): void {
-    this.pages.set(`${rank}/${stream}/${first}`, []);
-    this.ask({ t: "page", rank, stream, first, count });
-  }
-
-  private takePage(message: Page, data: Uint8Array): void {
-    const key = `${message.rank}/${message.stream}/${message.first}`;
-    const parts = this.pages.get(key);
-    const log = this.ranks[message.rank];
-    if (!parts || !log) return;
-    if (message.part !== parts.length) return;
+  function takePage(message: Page, data: Uint8Array): void {
+    const { rank, stream, first, count } = message;
+    const key = `${rank}/${stream}/${first}`;
+    const parts = pages.get(key);
+    if (message.part !== parts?.length) return;
     parts.push([message, data]);
     if (parts.length < message.parts) return;
-    this.pages.delete(key);
-    const { stream, first, count } = message;
-    const rows = parts.flatMap(([m, d]) => [...this.rows(m.runs, d)]);
+    pages.delete(key);
+    const log = self.ranks[rank]!;
+    const read = parts.flatMap(([part, lines]) => rows(part.runs, lines));
     const held = log.lines.list();
-    const gap = held.find((row) => row.gap && row.stream === stream && row.n <= first && first < row.n + row.gap);
+    const at = held.findIndex((row) => row.gap && row.stream === stream && row.n <= first && first < row.n + row.gap);
+    const gap = held[at];
     if (gap) {
-      const at = held.indexOf(gap);
-      const inside = rows.filter((row) => row.n >= gap.n && row.n < gap.n + gap.gap);
-      const left = gap.n + gap.gap - (first + count);
-      const rest = left > 0 ? [{ ...gap, n: first + count, gap: left }] : [];
-      held.splice(at, 1, ...(inside.length ? [...inside, ...rest] : [{ ...gap, text: "lost" }]));
+      const end = gap.n + gap.gap;
+      const inside = read.filter((row) => row.n >= gap.n && row.n < end);
+      const left = end - first - count;
+      if (left > 0) inside.push({ ...gap, n: first + count, gap: left });
+      held.splice(at, 1, ...(read.length ? inside : [{ ...gap, text: "lost" }]));
     } else {
-      const fresh = rows.filter((row) => row.n < log.oldest[stream]!);
-      if (!fresh.length) log.lost[stream] = true;
-      else log.oldest[stream] = Math.min(...fresh.slice(0, 1).map((row) => row.n));
+      const fresh = read.filter((row) => row.n < log.oldest[stream]!);
+      if (fresh[0]) log.oldest[stream] = fresh[0].n;
+      else log.lost[stream] = true;
       held.unshift(...fresh);
       log.paged += fresh.length;
     }
-    for (const row of rows) log.characters += row.text.length;
+    for (const row of read) log.characters += row.text.length;
     log.lines.replace(held);
   }
 
-  display(rank: number, file: string, update: number): Display {
-    const key = `${rank}/${file}/${update}`;
-    let held = this.displays.get(key);
-    if (!held) {
-      held = { state: "asked", data: [], error: "", version: 0 };
-      this.displays.set(key, held);
-      this.ask({ t: "display", rank, file, update });
-      for (const [old] of this.displays) {
-        if (this.displays.size <= DISPLAYS_HELD) break;
-        this.displays.delete(old);
-      }
-    }
-    return held;
-  }
-
-  private takeDisplay(message: DisplayData, data: Uint8Array): void {
-    const held = this.displays.get(`${message.rank}/${message.file}/${message.update}`);
-    if (!held || held.state === "here" || message.part !== held.data.length) return;
-    held.error = message.error ?? "";
+  function takeDisplay({ rank, file, update, part, parts, error }: DisplayData, data: Uint8Array): void {
+    const held = self.displays.get(`${rank}/${file}/${update}`);
+    if (held?.state !== "asked" || part !== held.data.length) return;
     held.data.push(data);
-    if (message.error) held.state = "error";
-    else if (held.data.length === message.parts) held.state = "here";
+    if (error) {
+      held.error = error;
+      held.state = "error";
+    } else if (held.data.length === parts) held.state = "here";
     else return;
     held.version++;
   }
 
-  /** Fetch a whole log, piece by piece. `progress` is called with the bytes so far and of all. */
-  async file(rank: number, stream: number, progress: (done: number, size: number) => void): Promise<Uint8Array[]> {
-    const key = `${rank}/${stream}`;
-    const pieces: Uint8Array[] = [];
-    let done = 0;
-    try {
-      for (;;) {
-        const [piece, data] = await new Promise<[FilePiece, Uint8Array]>((resolve, reject) => {
-          const timer = setTimeout(() => reject(new Error("the kernel does not answer")), 10_000);
-          this.files.set(key, (p, d) => {
-            if (p.offset !== done) return;
-            clearTimeout(timer);
-            resolve([p, d]);
-          });
-          this.ask({ t: "file", rank, stream, offset: done });
-        });
-        if (piece.error) throw new Error(piece.error);
-        if (!data.byteLength) return pieces;
-        pieces.push(data);
-        done += data.byteLength;
-        progress(done, piece.size);
-        if (done >= piece.size) return pieces;
+  const self: RunStore = {
+    client: Math.random().toString(36).slice(2),
+    snap: null,
+    report: null,
+    ranks: [],
+    all: new Lines(),
+    usage: new Map(),
+    where: new Map(),
+    ready: false,
+    gone: "",
+    goneAt: 0,
+    heardAt: ticks(),
+    displays: new Map(),
+    ui: null,
+    ask,
+    receive,
+    askReplay,
+    get over() {
+      return !!self.snap && ended(self.snap.state);
+    },
+    now: () => (self.gone ? self.goneAt : clock()),
+    connect(send) {
+      transport = send;
+      self.ready = false;
+      self.gone = "";
+      self.heardAt = ticks();
+      greet(250);
+      changed();
+      return () => {
+        clearTimeout(greeting);
+        if (transport === send) transport = null;
+      };
+    },
+    lose(why) {
+      if (self.gone) return;
+      self.goneAt = clock();
+      self.gone = why;
+      self.ready = false;
+      changed();
+    },
+    subscribe(listener) {
+      listeners.add(listener);
+      return () => listeners.delete(listener);
+    },
+    settle(rank) {
+      const log = self.ranks[rank];
+      if (!log?.paged) return;
+      log.paged = 0;
+      trim();
+    },
+    older(rank, stream) {
+      const log = self.ranks[rank]!;
+      return log.lost[stream] ? 0 : log.oldest[stream]!;
+    },
+    askPage(rank, stream, first, count) {
+      pages.set(`${rank}/${stream}/${first}`, []);
+      ask({ t: "page", rank, stream, first, count });
+    },
+    display(rank, file, update) {
+      const { displays } = self;
+      const key = `${rank}/${file}/${update}`;
+      let held = displays.get(key);
+      if (!held) {
+        held = { state: "asked", data: [], error: "", version: 0 };
+        displays.set(key, held);
+        ask({ t: "display", rank, file, update });
+        for (const old of displays.keys()) if (displays.size > DISPLAYS_HELD) displays.delete(old);
       }
-    } finally {
-      this.files.delete(key);
-    }
-  }
+      return held;
+    },
+    async file(rank, stream, progress) {
+      const key = `${rank}/${stream}`;
+      const pieces: Uint8Array[] = [];
+      let done = 0;
+      try {
+        for (;;) {
+          const [piece, data] = await new Promise<[FilePiece, Uint8Array]>((resolve, reject) => {
+            const timer = setTimeout(() => reject(new Error("the kernel does not answer")), 10_000);
+            files.set(key, (answer, bytes) => {
+              if (answer.offset !== done) return;
+              clearTimeout(timer);
+              resolve([answer, bytes]);
+            });
+            ask({ t: "file", rank, stream, offset: done });
+          });
+          if (piece.error) throw new Error(piece.error);
+          pieces.push(data);
+          done += data.byteLength;
+          progress(done, piece.size);
+          if (done >= piece.size || !data.byteLength) return pieces;
+        }
+      } finally {
+        files.delete(key);
+      }
+    },
+  };
+  return self;
+}
+
+/** What stands for the lines that are missing from `n` on before a row. */
+function missing(row: Row, n: number): Row {
+  return { ...row, n, gap: row.n - n, text: "", open: false };
 }
 
 /** Let later displays replace earlier ones; what is replaced or cleared keeps an empty row. */
@@ -511,7 +524,7 @@ function settleDisplays(rows: Row[]): void {
   for (const row of rows) {
     if (row.stream !== DISPLAY) continue;
     const { n, clear } = note(row.text);
-    const known = n === null ? undefined : shown.get(n);
+    const known = n !== null && shown.get(n);
     if (clear) {
       for (const earlier of shown.values()) earlier.text = "";
       shown.clear();
@@ -525,15 +538,14 @@ function settleDisplays(rows: Row[]): void {
 
 /** Mark the lines that are missing between the rows of each stream; forget marks that are filled. */
 function close(rows: Row[]): Row[] {
-  const next: (number | null)[] = [null, null, null];
+  const next: number[] = [];
   const closed: Row[] = [];
   for (const row of rows) {
     if (row.gap) continue;
-    const expected = next[row.stream]!;
-    if (next[row.stream] !== null && row.n > expected && row.stream !== DISPLAY) {
-      closed.push({ ...row, n: expected, gap: row.n - expected, text: "", open: false });
-    }
-    next[row.stream] = Math.max(expected ?? 0, row.n + 1);
+    const { stream, n } = row;
+    const expected = next[stream] ?? n;
+    if (n > expected && stream !== DISPLAY) closed.push(missing(row, expected));
+    next[stream] = max(expected, n + 1);
     closed.push(row);
   }
   return closed;

@@ -1,531 +1,436 @@
 // One view of a run in a page: head, first cause, tabs, what the open tab shows, foot.
 
-import { controls as initial, type Controls, type Tab } from "./controls";
-import { attr, h, text } from "./dom";
-import { banner, errors } from "./errors";
-import { clock, duration, plural, timestamp } from "./format";
-import { LogPane } from "./logpane";
 import { luminance } from "./ansi";
-import { Overview } from "./overview";
+import { controls as initial, type Tab } from "./controls";
+import { along, attr, button, eat, h, on, text } from "./dom";
+import { clock, duration, plural, timestamp } from "./format";
+import { logPane } from "./logpane";
+import { max, round, ticks } from "./numbers";
+import { overview } from "./overview";
 import type { Theme } from "./paint";
-import { ended, type RunState } from "./protocol";
+import { ended, type Report, type RunState } from "./protocol";
 import type { RunStore } from "./store";
+import { grow } from "./tree";
 
-const STATES: Record<RunState, string> = {
-  created: "waiting",
-  starting: "starting",
-  running: "running",
-  stopping: "stopping",
-  succeeded: "done",
-  failed: "failed",
-  stopped: "stopped",
-};
+/** The words for states that are not their own. */
+const STATES: Partial<Record<RunState, string>> = { created: "waiting", succeeded: "done" };
 const LEAST = 120;
 let views = 0;
 
-export class View {
-  private readonly id = `nb${++views}`;
-  private readonly controls: Controls;
-  private readonly theme: Theme = { dark: false, background: [255, 255, 255], ink: [31, 35, 40] };
-  private root = h("section", { class: "nb-run" });
-  private mark = h("i", { class: "nb-mark nb-big" });
-  private state = h("strong", { class: "nb-word", role: "status" });
-  private name = h("span", { class: "nb-name" });
-  private facts = h("span", { class: "nb-facts" });
-  private marks = h("div", { class: "nb-marks", role: "group", "aria-label": "Ranks" });
-  private stop = h("button", { type: "button", class: "nb-stop", disabled: true }, "Stop");
-  private notice = h("div", { class: "nb-notice", role: "status", hidden: true });
-  private cause = h("div");
-  private tabs = h("div", { class: "nb-tabs", role: "tablist", "aria-label": "Views of the run" });
-  private panel = h("div", { class: "nb-panel", role: "tabpanel" });
-  private ending = h("span", { class: "nb-grow" });
-  private foot = h("div", { class: "nb-foot" });
-  private said = h("span", { class: "nb-headline" });
-  private dir = h("span", { class: "nb-dir" });
-  private pane: LogPane;
-  private overview: Overview;
-  private tabButtons = new Map<Tab, HTMLButtonElement>();
-  private rankMarks: HTMLButtonElement[] = [];
-  private frame = 0;
-  private timer = 0;
-  private reportShown: unknown = null;
-  private bannerKey = "";
-  private opened: Tab | null = null;
-  private figures = 0;
-  private killing = false;
-  private focused: HTMLElement | null = null;
-  private cleanups: (() => void)[] = [];
-
-  constructor(
-    public el: HTMLElement,
-    public readonly store: RunStore,
-  ) {
-    this.controls = initial(store.ui);
-    const schedule = (): void => this.schedule();
-    this.pane = new LogPane(store, this.controls, this.theme, schedule, () => this.keep());
-    this.overview = new Overview(store, this.theme, (rank) => this.open(rank));
-    this.build();
-    this.cleanups.push(store.subscribe(schedule));
-    this.watchTheme();
-    this.watchSize();
-    this.schedule();
-  }
-
-  private build(): void {
-    const { root, id } = this;
-    root.append(
-      h(
-        "header",
-        { class: "nb-head" },
-        this.mark,
-        this.state,
-        this.name,
-        this.facts,
-        this.marks,
-        this.ending,
-        this.stop,
-      ),
-      this.notice,
-      this.cause,
-      h("div", { class: "nb-bar" }, this.tabs, this.pane.bar),
-      this.panel,
-      this.handle(),
-      this.foot,
-    );
-    this.foot.append(this.said, this.dir);
-    this.panel.id = `${id}-panel`;
-    this.stop.addEventListener("click", () => this.pressStop());
-    this.tabs.addEventListener("keydown", (event) => this.moveInTabs(event));
-    this.tabs.addEventListener(
-      "wheel",
-      (event) => {
-        if (this.tabs.scrollWidth <= this.tabs.clientWidth || !event.deltaY) return;
-        this.tabs.scrollLeft += event.deltaY;
-        event.preventDefault();
-      },
-      { passive: false },
-    );
-    this.tabs.addEventListener("scroll", () => this.fadeTabs(), { passive: true });
-    this.marks.addEventListener("keydown", (event) => this.moveInMarks(event));
-    root.addEventListener("keydown", (event) => this.key(event));
-    root.addEventListener("focusin", (event) => (this.focused = event.target as HTMLElement));
-    root.addEventListener("focusout", () => {
-      setTimeout(() => {
-        if (root.isConnected && !root.contains(document.activeElement)) this.focused = null;
-      });
-    });
-    this.el.replaceChildren(root);
-  }
-
-  /** True if the element that the view was drawn into was taken out of the page by itself, not with a cell. */
-  get thrownAway(): boolean {
-    return this.el.parentNode === null;
-  }
-
+export interface View {
+  readonly store: RunStore;
+  el: HTMLElement;
   /** Go on in another element. */
-  moveTo(el: HTMLElement): void {
-    this.el = el;
-    el.replaceChildren(this.root);
-    const { focused } = this;
-    requestAnimationFrame(() => {
-      if (focused && document.activeElement === document.body) focused.focus({ preventScroll: true });
-      this.pane.reattached();
-      this.schedule();
+  moveTo(el: HTMLElement): void;
+  dispose(): void;
+}
+
+export function view(el: HTMLElement, store: RunStore): View {
+  const id = `nb${++views}-`;
+  const controls = initial(store.ui);
+  const theme: Theme = { dark: false, background: [255, 255, 255], ink: [31, 35, 40] };
+  const tabButtons = new Map<Tab, HTMLButtonElement>();
+  const rankMarks: HTMLButtonElement[] = [];
+  let frame = 0;
+  let timer: ReturnType<typeof setInterval> | undefined;
+  let reportShown: Report | null = null;
+  let reportKey = "";
+  let opened: Tab | null = null;
+  let figures = 0;
+  let killing = false;
+  let focused: HTMLElement | null = null;
+  let typed = "";
+  let typedAt = 0;
+
+  const pane = logPane(store, controls, theme, schedule, keep);
+  const rows = overview(store, theme, open);
+  const mark = h("i.mark.big");
+  const state = h("strong.word", { role: "status" });
+  const name = h("span.name");
+  const facts = h("span.facts");
+  const marks = h("div.marks", { role: "group", "aria-label": "Ranks", keydown: moveInMarks });
+  const stop = button(".stop", { disabled: true, click: pressStop }, "Stop");
+  const notice = h("div.notice", { role: "status", hidden: true });
+  const cause = h("div");
+  const tabs = h("div.tabs", { role: "tablist", "aria-label": "Views of the run", keydown: moveInTabs, scroll: fadeTabs });
+  const panel = h("div.panel", { role: "tabpanel", id: `${id}panel` });
+  const ending = h("span.grow");
+  const said = h("span.headline");
+  const dir = h("span.dir");
+  const foot = h("div.foot", said, dir);
+  const handle = h("div.handle", {
+    role: "separator",
+    tabindex: 0,
+    "aria-orientation": "horizontal",
+    "aria-label": "Height",
+    title: "Drag, or use the arrow keys, to change the height",
+    pointerdown: drag,
+    keydown(event: KeyboardEvent) {
+      const by = { ArrowDown: 20, ArrowUp: -20 }[event.key];
+      if (!by) return;
+      resize(panel.clientHeight + by);
+      eat(event);
+    },
+  });
+  const root = h(
+    "section.run",
+    {
+      keydown: key,
+      click(event: Event) {
+        if ((event.target as HTMLElement).dataset.open) open("errors");
+      },
+      focusin: (event: Event) => (focused = event.target as HTMLElement),
+      focusout: () =>
+        setTimeout(() => {
+          if (root.isConnected && !root.contains(document.activeElement)) focused = null;
+        }),
+      // The style sheet lets the background change in a moment rather than at once, so that there is an event for it.
+      transitionend: lookAtTheme,
+    },
+    h("header.head", mark, state, name, facts, marks, ending, stop),
+    notice,
+    cause,
+    h("div.bar", tabs, pane.bar),
+    panel,
+    handle,
+    foot,
+  );
+
+  function keep(): void {
+    store.ui = { ...controls };
+  }
+
+  function schedule(): void {
+    frame ||= requestAnimationFrame(() => {
+      frame = 0;
+      sync();
     });
-  }
-
-  dispose(): void {
-    cancelAnimationFrame(this.frame);
-    clearInterval(this.timer);
-    for (const cleanup of this.cleanups) cleanup();
-    this.root.remove();
-  }
-
-  private keep(): void {
-    this.store.ui = { ...this.controls };
-  }
-
-  private schedule(): void {
-    if (!this.frame) {
-      this.frame = requestAnimationFrame(() => {
-        this.frame = 0;
-        this.sync();
-      });
-    }
   }
 
   // Painting
 
-  private sync(): void {
-    const { store, controls } = this;
-    const { snap } = store;
-    attr(this.root, "data-state", snap?.state ?? "created");
-    attr(this.root, "data-ready", store.ready ? "" : null);
+  function sync(): void {
+    const { snap, report } = store;
+    attr(root, "data-state", snap?.state ?? "created");
+    attr(root, "data-ready", store.ready ? "" : null);
     if (!snap) {
-      text(this.state, "connecting");
-      attr(this.mark, "data-state", "waiting");
+      text(state, "connecting");
+      attr(mark, "data-state", "waiting");
       return;
     }
     const over = ended(snap.state);
-    attr(this.root, "aria-label", `Run ${snap.name}`);
-    this.head();
-    this.ranks();
-    if (store.report && store.report !== this.reportShown && !controls.chosen && controls.tab === "overview") {
-      controls.tab = "errors";
-    }
-    this.buildTabs();
-    this.failure();
-    if (this.opened !== controls.tab) this.openTab();
-    if (controls.tab === "overview") this.overview.sync();
+    const { headline } = snap;
+    attr(root, "aria-label", `Run ${snap.name}`);
+    head();
+    ranks();
+    if (report && report !== reportShown && !controls.chosen && controls.tab === "overview") controls.tab = "errors";
+    buildTabs();
+    failure();
+    if (opened !== controls.tab) openTab();
+    if (controls.tab === "overview") rows.sync();
     else if (controls.tab !== "errors") {
-      this.pane.sync();
+      pane.sync();
       let versions = 0;
       for (const held of store.displays.values()) versions += held.version + 1;
-      if (versions !== this.figures) {
-        this.figures = versions;
-        this.pane.refreshFigures();
-      }
+      if (versions !== figures) pane.refreshFigures();
+      figures = versions;
     }
-    text(this.ending, over ? snap.headline : "");
-    attr(this.ending, "title", over ? snap.headline : null);
-    text(this.said, [over ? "" : snap.headline, ...snap.notes].filter(Boolean).join("; "));
-    text(this.dir, snap.dir ? `logs: ${shorten(snap.dir)}` : "");
-    attr(this.dir, "title", snap.dir || null);
-    this.foot.hidden = !snap.headline && !snap.notes.length && !snap.dir;
-    if (!over && !store.gone && !this.timer) {
-      this.timer = setInterval(() => this.second(), 1_000) as unknown as number;
-    } else if ((over || store.gone) && this.timer) {
-      clearInterval(this.timer);
-      this.timer = 0;
-    }
+    text(ending, over ? headline : "");
+    attr(ending, "title", over ? headline : null);
+    text(said, [!over && headline, ...snap.notes].filter(Boolean).join("; "));
+    const parts = snap.dir.split("/");
+    text(dir, snap.dir && `logs: ${parts.length > 3 ? `…/${parts.slice(-2).join("/")}` : snap.dir}`);
+    attr(dir, "title", snap.dir);
+    foot.hidden = !said.textContent && !snap.dir;
+    clearInterval(timer);
+    if (!over && !store.gone) timer = setInterval(second, 1_000);
   }
 
-  private second(): void {
-    const silent = performance.now() - this.store.heardAt;
-    if (silent > 15_000 && silent < 16_500) this.store.ask({ t: "ping" });
-    this.schedule();
+  function second(): void {
+    const silent = ticks() - store.heardAt;
+    if (silent > 15_000 && silent < 16_500) store.ask({ t: "ping" });
+    schedule();
   }
 
-  private head(): void {
-    const { store } = this;
+  function head(): void {
     const snap = store.snap!;
+    const { started } = snap;
     const over = ended(snap.state);
-    const gone = !over && store.gone !== "";
-    attr(this.mark, "data-state", gone ? "stopped" : snap.state);
-    text(this.state, gone ? "ended with its kernel" : STATES[snap.state]);
-    text(this.name, snap.name);
-    const until = snap.ended ?? (gone ? store.goneAt : store.now());
-    const time =
-      snap.started === null ? "" : over ? duration(until - snap.started) : clock(until - snap.started);
-    let cpu = 0;
-    for (const usage of store.usage.values()) cpu += usage[1];
-    text(this.facts, [plural(snap.ranks.length, "rank"), time].filter(Boolean).join(", "));
-    const silent = (performance.now() - store.heardAt) / 1000;
-    const notice = gone
-      ? `${store.gone} at ${timestamp(store.goneAt, false)}; the run ended with it`
-      : !over && silent > 20
-        ? `no news from the kernel for ${clock(silent)}`
-        : !over && snap.state !== "stopping" && !store.ready
-          ? ""
-          : "";
-    text(this.notice, notice);
-    this.notice.hidden = !notice;
-    this.stop.hidden = over || gone;
+    const gone = !over && store.gone;
     const stopping = snap.state === "stopping";
-    const label = stopping ? (this.killing ? "Kill now" : "Stopping") : "Stop";
-    text(this.stop, label);
-    this.stop.disabled = !store.ready || (stopping && !this.killing);
-    attr(
-      this.stop,
-      "title",
-      store.ready
-        ? stopping
-          ? "End what is left at once"
-          : "Stop all ranks (Interrupt, then harder)"
-        : "The kernel does not answer while the cell runs: use the kernel's Interrupt",
+    attr(mark, "data-state", gone ? "stopped" : snap.state);
+    text(state, gone ? "ended with its kernel" : (STATES[snap.state] ?? snap.state));
+    text(name, snap.name);
+    const time = started !== null && (over ? duration : clock)((snap.ended ?? store.now()) - started);
+    text(facts, plural(snap.ranks.length, "rank") + (time ? `, ${time}` : ""));
+    const silent = (ticks() - store.heardAt) / 1000;
+    text(
+      notice,
+      gone
+        ? `${gone} at ${timestamp(store.goneAt, false)}; the run ended with it`
+        : !over && silent > 20
+          ? `no news from the kernel for ${clock(silent)}`
+          : "",
     );
-    if (!stopping) this.killing = false;
+    notice.hidden = !notice.textContent;
+    killing &&= stopping;
+    stop.hidden = over || !!gone;
+    stop.disabled = !store.ready || (stopping && !killing);
+    text(stop, killing ? "Kill now" : stopping ? "Stopping" : "Stop");
+    stop.title = !store.ready
+      ? "The kernel does not answer while the cell runs: use the kernel's Interrupt"
+      : stopping
+        ? "End what is left at once"
+        : "Stop all ranks (Interrupt, then harder)";
   }
 
-  private pressStop(): void {
-    if (this.store.snap?.state === "stopping") {
-      this.store.ask({ t: "kill" });
-      return;
-    }
-    this.store.ask({ t: "stop" });
-    this.stop.disabled = true;
+  function pressStop(): void {
+    const stopping = store.snap?.state === "stopping";
+    store.ask({ t: stopping ? "kill" : "stop" });
+    if (stopping) return;
+    stop.disabled = true;
     setTimeout(() => {
-      this.killing = true;
-      this.schedule();
+      killing = true;
+      schedule();
     }, 1_500);
   }
 
-  private ranks(): void {
-    const snap = this.store.snap!;
-    const many = snap.ranks.length > 24;
-    this.marks.classList.toggle("nb-many", many);
-    while (this.rankMarks.length < snap.ranks.length) {
-      const rank = this.rankMarks.length;
-      const mark = h("button", {
-        type: "button",
-        class: "nb-mark",
-        tabindex: rank ? -1 : 0,
-        click: () => this.open(rank),
-      });
-      this.rankMarks.push(mark);
-      this.marks.append(mark);
-    }
-    snap.ranks.forEach(([state, , , , , words], rank) => {
-      const mark = this.rankMarks[rank]!;
-      attr(mark, "data-state", state);
-      const title = `rank ${rank}: ${state}${words ? `, ${words.slice(0, 200)}` : ""}`;
-      attr(mark, "title", title);
-      attr(mark, "aria-label", title);
+  function ranks(): void {
+    const all = store.snap!.ranks;
+    marks.classList.toggle("nb-many", all.length > 24);
+    all.forEach(([kind, , , , , words], rank) => {
+      let made = rankMarks[rank];
+      if (!made) {
+        made = rankMarks[rank] = button(".mark", { tabindex: rank ? -1 : 0, click: () => open(rank) });
+        marks.append(made);
+      }
+      const title = `rank ${rank}: ${kind}${words ? `, ${words.slice(0, 200)}` : ""}`;
+      attr(made, "data-state", kind);
+      attr(made, "title", title);
+      attr(made, "aria-label", title);
     });
   }
 
-  private tabList(): Tab[] {
-    const tabs: Tab[] = ["overview"];
-    if (this.store.report) tabs.push("errors");
-    tabs.push("all");
-    for (let rank = 0; rank < (this.store.snap?.ranks.length ?? 0); rank++) tabs.push(rank);
-    return tabs;
+  function tabList(): Tab[] {
+    return ["overview", ...(store.report ? (["errors"] as const) : []), "all", ...store.snap!.ranks.keys()];
   }
 
-  private buildTabs(): void {
-    const wanted = this.tabList();
-    if (wanted.length !== this.tabButtons.size) {
+  function buildTabs(): void {
+    const wanted = tabList();
+    if (wanted.length !== tabButtons.size) {
       for (const tab of wanted) {
-        if (this.tabButtons.has(tab)) continue;
-        const label = typeof tab === "number" ? String(tab) : tab[0]!.toUpperCase() + tab.slice(1);
-        const button = h(
-          "button",
+        if (tabButtons.has(tab)) continue;
+        const rank = typeof tab === "number";
+        const made = button(
+          "",
           {
-            type: "button",
             role: "tab",
-            id: `${this.id}-${tab}`,
-            "aria-controls": this.panel.id,
+            id: id + tab,
+            "aria-controls": panel.id,
+            "aria-label": rank && `Rank ${tab}`,
             "data-tab": tab,
-            click: () => this.open(tab),
+            click: () => open(tab),
           },
-          label,
+          rank ? `${tab}` : tab[0]!.toUpperCase() + tab.slice(1),
         );
-        if (typeof tab === "number") attr(button, "aria-label", `Rank ${tab}`);
-        this.tabButtons.set(tab, button);
+        tabButtons.set(tab, made);
       }
-      this.tabs.replaceChildren(...wanted.map((tab) => this.tabButtons.get(tab)!));
-      this.fadeTabs();
+      tabs.replaceChildren(...wanted.map((tab) => tabButtons.get(tab)!));
+      fadeTabs();
     }
-    for (const [tab, button] of this.tabButtons) {
-      const chosen = tab === this.controls.tab;
-      attr(button, "aria-selected", String(chosen));
-      attr(button, "tabindex", chosen ? "0" : "-1");
-      const state = typeof tab === "number" ? this.store.snap!.ranks[tab]?.[0] : undefined;
-      attr(button, "data-state", tab === "errors" ? "failed" : (state ?? null));
+    for (const [tab, made] of tabButtons) {
+      const chosen = tab === controls.tab;
+      attr(made, "aria-selected", `${chosen}`);
+      made.tabIndex = chosen ? 0 : -1;
+      attr(made, "data-state", tab === "errors" ? "failed" : (store.snap!.ranks[tab as number]?.[0] ?? null));
     }
   }
 
   /** Show at which end of the row there are more tabs. */
-  private fadeTabs(): void {
-    const { scrollLeft, scrollWidth, clientWidth, classList } = this.tabs;
+  function fadeTabs(): void {
+    const { scrollLeft, scrollWidth, clientWidth, classList } = tabs;
     classList.toggle("nb-over", scrollWidth > clientWidth + 1);
     classList.toggle("nb-start", scrollLeft < 4);
     classList.toggle("nb-end", scrollLeft + clientWidth > scrollWidth - 4);
   }
 
-  private failure(): void {
-    const { report } = this.store;
-    this.reportShown = report;
-    const inErrors = this.controls.tab === "errors";
-    const key = report ? `${JSON.stringify(report)}${inErrors}` : "";
-    if (key === this.bannerKey) return;
-    this.bannerKey = key;
-    this.cause.replaceChildren(...(report ? [banner(report, this.store.ranks.length, inErrors ? null : () => this.open("errors"))] : []));
-    if (inErrors) this.opened = null;
+  function failure(): void {
+    const { report } = store;
+    if (!report || report === reportShown) return;
+    reportShown = report;
+    const now = JSON.stringify(report);
+    if (now === reportKey) return;
+    reportKey = now;
+    cause.replaceChildren(grow(report.cause));
+    if (controls.tab === "errors") opened = null;
   }
 
   // Tabs
 
-  open(tab: Tab, focus = false): void {
-    if (typeof tab === "number" && !this.store.snap?.ranks[tab]) return;
-    this.controls.tab = tab;
-    this.controls.chosen = true;
-    this.keep();
-    this.sync();
-    const button = this.tabButtons.get(tab);
-    button?.scrollIntoView({ block: "nearest", inline: "nearest" });
-    if (focus) button?.focus();
+  function open(tab: Tab, focus = false): void {
+    if (typeof tab === "number" && !store.snap?.ranks[tab]) return;
+    controls.tab = tab;
+    controls.chosen = true;
+    keep();
+    sync();
+    const made = tabButtons.get(tab);
+    made?.scrollIntoView({ block: "nearest", inline: "nearest" });
+    if (focus) made?.focus();
   }
 
-  private openTab(): void {
-    const { controls, store } = this;
-    const { tab } = controls;
-    this.opened = tab;
+  function openTab(): void {
+    const { tab, height } = controls;
+    opened = tab;
     const log = typeof tab === "number" || tab === "all";
-    attr(this.panel, "aria-labelledby", `${this.id}-${tab}`);
-    this.root.classList.toggle("nb-reading", log);
-    this.pane.bar.hidden = !log;
-    if (log) {
-      this.pane.open(tab === "all" ? store.all : store.ranks[tab]!.lines);
-      this.panel.replaceChildren(this.pane.body);
-    } else if (tab === "errors" && store.report) {
-      this.panel.replaceChildren(errors(store.report));
-      // Tracebacks end with what matters.
-      const raised = this.panel.querySelector(".nb-failure > .nb-trace > .nb-raised");
-      const list = this.panel.firstElementChild!;
-      if (raised) list.scrollTop += raised.getBoundingClientRect().bottom - list.getBoundingClientRect().bottom + 8;
-    } else {
-      this.panel.replaceChildren(this.overview.body);
-    }
-    this.resize(controls.height);
+    attr(panel, "aria-labelledby", id + tab);
+    attr(root, "data-view", log ? "log" : tab);
+    pane.bar.hidden = !log;
+    if (log) pane.open(tab === "all" ? store.all : store.ranks[tab]!.lines);
+    panel.replaceChildren(
+      log ? pane.body : tab === "errors" && store.report ? grow(store.report.errors) : rows.body,
+    );
+    // Tracebacks end with what matters.
+    const raised = panel.querySelector(".nb-failure > .nb-trace > .nb-raised");
+    const errors = panel.firstElementChild!;
+    if (raised) errors.scrollTop += raised.getBoundingClientRect().bottom - errors.getBoundingClientRect().bottom + 8;
+    resize(height);
   }
 
-  private moveInTabs(event: KeyboardEvent): void {
-    const tabs = this.tabList();
-    const at = tabs.indexOf(this.controls.tab);
-    const to = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: tabs.length - 1 }[event.key];
+  function moveInTabs(event: KeyboardEvent): void {
+    const all = tabList();
+    const to = along(event, all.indexOf(controls.tab), all.length);
+    if (to !== undefined) open(all[to]!, true);
+  }
+
+  function moveInMarks(event: KeyboardEvent): void {
+    const to = along(event, rankMarks.indexOf(event.target as HTMLButtonElement), rankMarks.length);
     if (to === undefined) return;
-    this.open(tabs[(to + tabs.length) % tabs.length]!, true);
-    event.preventDefault();
-    event.stopPropagation();
-  }
-
-  private moveInMarks(event: KeyboardEvent): void {
-    const at = this.rankMarks.indexOf(event.target as HTMLButtonElement);
-    const last = this.rankMarks.length - 1;
-    const to = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: last }[event.key];
-    const next = to === undefined ? undefined : this.rankMarks[(to + last + 1) % (last + 1)];
-    if (!next) return;
-    for (const mark of this.rankMarks) mark.tabIndex = mark === next ? 0 : -1;
-    next.focus();
-    event.preventDefault();
-    event.stopPropagation();
+    rankMarks.forEach((each, rank) => (each.tabIndex = rank === to ? 0 : -1));
+    rankMarks[to]!.focus();
   }
 
   // Keyboard
 
-  private typed = "";
-  private typedAt = 0;
-
-  private key(event: KeyboardEvent): void {
+  function key(event: KeyboardEvent): void {
+    const { key: pressed, altKey } = event;
     const command = event.ctrlKey || event.metaKey;
     const inText = event.target instanceof HTMLInputElement;
-    const reading = this.root.classList.contains("nb-reading");
-    if (command && !event.altKey && event.key === "f" && reading) this.pane.openFind();
-    else if (command && event.key === "a" && reading && !inText) this.pane.selectAll();
-    else if (command || event.altKey) return;
+    const reading = !pane.bar.hidden;
+    if (command && !altKey && pressed === "f" && reading) pane.openFind();
+    else if (command && pressed === "a" && reading && !inText) pane.selectAll();
+    else if (command || altKey) return;
     // From here on the key is ours: the notebook would take a letter for one of its own commands.
     else if (inText) {
       event.stopPropagation();
       return;
-    } else if (/^\d$/.test(event.key)) this.digit(event.key);
-    else if (event.key === "o") this.open("overview");
-    else if (event.key === "a") this.open("all");
-    else if (event.key === "e" && this.store.report) this.open("errors");
-    else if (event.key === "/" && !reading) {
-      this.open("all");
-      this.pane.focusFilter();
-    } else if (!(reading && this.pane.key(event))) {
-      if (event.key !== "Tab") event.stopPropagation();
+    } else if (/^\d$/.test(pressed)) digit(pressed);
+    else if (pressed === "o") open("overview");
+    else if (pressed === "a") open("all");
+    else if (pressed === "e" && store.report) open("errors");
+    else if (pressed === "/" && !reading) {
+      open("all");
+      pane.focusFilter();
+    } else if (!reading || !pane.key(event)) {
+      if (pressed !== "Tab") event.stopPropagation();
       return;
     }
-    event.preventDefault();
-    event.stopPropagation();
+    eat(event);
   }
 
-  private digit(key: string): void {
-    const now = performance.now();
-    const longer = now - this.typedAt < 700 ? this.typed + key : key;
-    this.typed = this.store.snap?.ranks[Number(longer)] ? longer : key;
-    this.typedAt = now;
-    this.open(Number(this.typed));
-    this.pane.focusLog();
+  function digit(pressed: string): void {
+    const now = ticks();
+    const longer = now - typedAt < 700 ? typed + pressed : pressed;
+    typed = store.snap?.ranks[+longer] ? longer : pressed;
+    typedAt = now;
+    open(+typed);
+    pane.focusLog();
   }
 
   // Height
 
-  private handle(): HTMLElement {
-    const handle = h("div", {
-      class: "nb-handle",
-      role: "separator",
-      tabindex: 0,
-      "aria-orientation": "horizontal",
-      "aria-label": "Height",
-      title: "Drag, or use the arrow keys, to change the height",
-    });
-    handle.addEventListener("pointerdown", (event) => {
-      const from = event.clientY;
-      const height = this.panel.clientHeight;
-      handle.setPointerCapture(event.pointerId);
-      const move = (e: PointerEvent): void => this.resize(height + e.clientY - from);
-      handle.addEventListener("pointermove", move);
-      handle.addEventListener("lostpointercapture", () => handle.removeEventListener("pointermove", move), {
-        once: true,
-      });
-      event.preventDefault();
-    });
-    handle.addEventListener("keydown", (event) => {
-      const by = { ArrowDown: 20, ArrowUp: -20 }[event.key];
-      if (by === undefined) return;
-      this.resize(this.panel.clientHeight + by);
-      event.preventDefault();
-      event.stopPropagation();
-    });
-    return handle;
+  function drag(event: PointerEvent): void {
+    const base = panel.clientHeight - event.clientY;
+    handle.setPointerCapture(event.pointerId);
+    handle.onpointermove = (moved) => resize(base + moved.clientY);
+    handle.onlostpointercapture = () => (handle.onpointermove = null);
+    event.preventDefault();
   }
 
-  private resize(height: number): void {
-    this.controls.height = Math.max(LEAST, Math.round(height));
-    this.root.style.setProperty("--nb-height", `${this.controls.height}px`);
-    attr(this.root.querySelector(".nb-handle")!, "aria-valuenow", String(this.controls.height));
-    this.keep();
-    this.schedule();
+  function resize(height: number): void {
+    controls.height = max(LEAST, round(height));
+    root.style.setProperty("--nb-height", `${controls.height}px`);
+    attr(handle, "aria-valuenow", controls.height);
+    keep();
+    schedule();
   }
 
   // What the page does around us
 
-  private watchTheme(): void {
-    const { theme, root } = this;
-    const look = (): void => {
-      const { backgroundColor, color } = getComputedStyle(root);
-      const background = numbers(backgroundColor) ?? [255, 255, 255];
-      if (String(background) === String(theme.background) && root.dataset.theme) return;
-      theme.background = background;
-      theme.dark = luminance(background) < 0.18;
-      root.dataset.theme = theme.dark ? "dark" : "light";
-      theme.ink = numbers(color) ?? theme.ink;
-      this.pane.repaint();
-      this.overview.repaint();
-      this.schedule();
-    };
-    // The style sheet lets the background change in a moment rather than at once, so that there is an event for it.
-    root.addEventListener("transitionend", look);
-    const observer = new MutationObserver(look);
-    observer.observe(document.body, { attributes: true, attributeFilter: ["data-jp-theme-name", "class"] });
-    this.cleanups.push(() => observer.disconnect());
-    requestAnimationFrame(look);
+  function lookAtTheme(): void {
+    const { backgroundColor, color } = getComputedStyle(root);
+    const background = numbers(backgroundColor) ?? [255, 255, 255];
+    if (`${background}` === `${theme.background}` && root.dataset.theme) return;
+    theme.background = background;
+    theme.dark = luminance(background) < 0.18;
+    theme.ink = numbers(color) ?? theme.ink;
+    root.dataset.theme = theme.dark ? "dark" : "light";
+    pane.repaint();
+    rows.repaint();
+    schedule();
   }
 
-  private watchSize(): void {
-    const observer = new ResizeObserver(() => {
-      const width = this.root.clientWidth;
-      this.root.classList.toggle("nb-narrow", width > 0 && width < 720);
-      this.fadeTabs();
-      this.schedule();
-    });
-    observer.observe(this.root);
-    observer.observe(this.panel);
-    this.cleanups.push(() => observer.disconnect());
-  }
+  on(
+    tabs,
+    "wheel",
+    (event: WheelEvent) => {
+      if (tabs.scrollWidth <= tabs.clientWidth || !event.deltaY) return;
+      tabs.scrollLeft += event.deltaY;
+      event.preventDefault();
+    },
+    { passive: false },
+  );
+  el.replaceChildren(root);
+  const unsubscribe = store.subscribe(schedule);
+  const page = new MutationObserver(lookAtTheme);
+  page.observe(document.body, { attributes: true, attributeFilter: ["data-jp-theme-name", "class"] });
+  requestAnimationFrame(lookAtTheme);
+  const size = new ResizeObserver(() => {
+    const width = root.clientWidth;
+    root.classList.toggle("nb-narrow", width > 0 && width < 720);
+    fadeTabs();
+    schedule();
+  });
+  size.observe(root);
+  size.observe(panel);
+  schedule();
+
+  const self: View = {
+    store,
+    el,
+    moveTo(to) {
+      self.el = to;
+      to.replaceChildren(root);
+      const last = focused;
+      requestAnimationFrame(() => {
+        if (last && document.activeElement === document.body) last.focus({ preventScroll: true });
+        pane.reattached();
+        schedule();
+      });
+    },
+    dispose() {
+      cancelAnimationFrame(frame);
+      clearInterval(timer);
+      unsubscribe();
+      page.disconnect();
+      size.disconnect();
+      root.remove();
+    },
+  };
+  return self;
 }
 
 /** The parts of a computed colour; null if it is transparent. */
 function numbers(colour: string): number[] | null {
   const parts = colour.match(/[\d.]+/g)?.map(Number) ?? [];
   return parts.length >= 3 && parts[3] !== 0 ? parts.slice(0, 3) : null;
-}
-
-function shorten(path: string): string {
-  const parts = path.split("/");
-  return parts.length > 3 ? `…/${parts.slice(-2).join("/")}` : path;
 }

@@ -1,10 +1,10 @@
 import { beforeEach, describe, expect, it, vi } from "vitest";
 import type { Message, Run, Snap, Tick } from "../src/protocol";
-import { LINES_PER_RANK, RunStore } from "../src/store";
+import { LINES_PER_RANK, runStore, type RunStore } from "../src/store";
 
 const encode = (lines: string[]): Uint8Array => new TextEncoder().encode(lines.join("\n"));
 const snap = (n: number, state: Snap["state"] = "running"): Snap => ({
-  name: "trainer", state, started: 1, ended: null, dir: "/runs/x", first: null, headline: "", notes: [], now: 2,
+  name: "trainer", state, started: 1, ended: null, dir: "/runs/x", headline: "", notes: [], now: 2,
   ranks: Array.from({ length: n }, () => ["running", 1, 1, null, null, "", ""]),
 });
 
@@ -13,7 +13,7 @@ let asked: Record<string, unknown>[];
 let seq: number;
 
 beforeEach(() => {
-  store = new RunStore();
+  store = runStore();
   asked = [];
   seq = 0;
   store.connect((question) => asked.push(question as Record<string, unknown>));
