@@ -32,6 +32,7 @@ def launch(folder: Path, name: str, entrypoint: object, args: tuple[object, ...]
 
 def main(folder: Path) -> None:
     each = launch(folder, "each", states.enter_each, (ALONE, str(folder / "each")), len(ALONE))
+    launch(folder, "forking", states.enter_each, (["forking"], str(folder / "forking")), 1)
     barrier = launch(folder, "barrier", states.enter, ("in a barrier", str(folder / "barrier")), 2)
     print(each.wait(), barrier.wait(), flush=True)
 

@@ -272,6 +272,7 @@ def main(runs: int, seed: int) -> int:
         counted = ("processes", "threads", "descriptors", "files", "shared")
         more = {name: getattr(after, name) - getattr(before, name) for name in counted}
         trouble += [f"{count} {name} more than before" for name, count in more.items() if count > 0]
+        trouble += states.living(_of_us()) if more["processes"] > 0 else []
         if after.memory - before.memory > MEMORY:
             trouble.append(f"{(after.memory - before.memory) >> 20} MB more memory than before")
         standby.close()

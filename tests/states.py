@@ -156,6 +156,19 @@ def with_daemon(ready: Ready) -> NoReturn:
         time.sleep(600)
 
 
+def forking(ready: Ready) -> NoReturn:
+    """Be just between the fork and the exec of a child that leads a session of its own, when the rank is killed."""
+
+    def in_the_child() -> None:
+        ready(children=[os.getpid()])
+        parent = os.getppid()
+        until(lambda: os.getppid() != parent, "the rank is gone")
+        time.sleep(0.1)  # it takes so long to begin its program, which is what is tried here
+
+    subprocess.Popen(["sleep", "600"], start_new_session=True, preexec_fn=in_the_child)
+    raise AssertionError("the rank was to be killed before")
+
+
 def _orphans() -> list[int]:
     mark = os.environ["NBPROC_RUN"]
     found = []
@@ -215,7 +228,11 @@ STATES: dict[str, Callable[[Ready], object]] = {
     "in a barrier": asleep,  # by `enter`, which has two ranks for it
 }
 
-OTHERS: dict[str, Callable[[Ready], object]] = {"with a daemon": with_daemon, "with named tensors": with_named_tensors}
+OTHERS: dict[str, Callable[[Ready], object]] = {
+    "with a daemon": with_daemon,
+    "with named tensors": with_named_tensors,
+    "forking": forking,
+}
 """States that need a test of their own."""
 
 # ---------------------------------------------------------------------------------------- from outside

@@ -35,6 +35,8 @@ MARK = b"NBPROC_RUN="
 
 TIDY_TIME = 3.0
 """Seconds in which what tidies up may do so after the rest is gone; torch's manager waits for two itself."""
+BIRTH_TIME = 0.5
+"""Seconds in which a process that was forked by a rank may begin its own program after the rest is gone."""
 _TIDYING = (b"multiprocessing.resource_tracker", b"torch_shm_manager")
 
 
@@ -87,6 +89,21 @@ def tidies(pid: int) -> bool:
     except OSError:
         return False
     return any(name in command for name in _TIDYING)
+
+
+def unborn(pid: int, parent: int, state: bytes) -> bool:
+    """Say whether this may be an orphan that a rank forked and that has not begun its own program yet.
+
+    Until it has, its environment is that of the rank's program, which does not carry the mark.
+    """
+    if parent != 1 or state in (b"Z", b"X"):
+        return False
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            command = file.read()
+    except OSError:
+        return False
+    return b"/nbproc/ranks/server_main.py\0" in command
 
 
 class Watch:
@@ -148,11 +165,14 @@ class Watch:
         sessions: set[int] = set()
         deadline = time.monotonic() + 10
         tidied = 0.0
+        born = 0.0
         while time.monotonic() < deadline:
             if os.path.isdir("/proc/self"):
                 victims = self.victims(sessions)
                 if not victims:
-                    return
+                    born = born or time.monotonic() + BIRTH_TIME
+                    if time.monotonic() > born or not any(unborn(pid, one[0], one[3]) for pid, one in table().items()):
+                        return
                 doomed = {pid for pid in victims if not tidies(pid)}
                 if doomed or not tidied:
                     tidied = time.monotonic() + TIDY_TIME

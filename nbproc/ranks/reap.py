@@ -66,9 +66,13 @@ def members(leaders: Iterable[Process], mark: str = "") -> list[Process]:
     Zombies are not living. Where there is no /proc, the leaders themselves are returned as long as their process
     group has a member.
     """
-    leaders = list(leaders)
+    return _look(list(leaders), mark)[0]
+
+
+def _look(leaders: list[Process], mark: str) -> tuple[list[Process], bool]:
+    """Return the members, and whether there is somebody who may turn out to be one."""
     if not platform.use_linux_features():
-        return [leader for leader in leaders if _group_alive(leader.pid)]
+        return [leader for leader in leaders if _group_alive(leader.pid)], False
     table = guardian.table()
     sessions = set()
     for leader in leaders:
@@ -78,13 +82,15 @@ def members(leaders: Iterable[Process], mark: str = "") -> list[Process]:
     marks = {mark.encode()} if mark else set()
     # what carries the mark was started by a leader, or by what it started; a leader itself was told its mark later
     since = min((leader.start for leader in leaders), default=0)
-    found = []
-    for pid, (_, session, start, state) in table.items():
+    found, unborn = [], False
+    for pid, (parent, session, start, state) in table.items():
         if state in (b"Z", b"X") or pid == os.getpid():
             continue
         if session in sessions or (marks and start >= since and guardian.marked(pid, marks)):
             found.append(Process(pid, start))
-    return found
+        elif marks and start >= since and guardian.unborn(pid, parent, state):
+            unborn = True
+    return found, unborn
 
 
 def below(leaders: Iterable[Process]) -> list[Process]:
@@ -109,10 +115,16 @@ def end(leaders: Iterable[Process], mark: str = "", timeout: float = 5.0) -> lis
     """
     leaders = list(leaders)
     deadline = time.monotonic() + timeout
+    born = time.monotonic() + guardian.BIRTH_TIME
     while True:
-        left = members(leaders, mark)
-        if not left or time.monotonic() > deadline:
+        left, unborn = _look(leaders, mark)
+        now = time.monotonic()
+        if not left and unborn and now < min(born, deadline):
+            time.sleep(0.005)  # nothing tells when a process begins its program
+            continue
+        if not left or now > deadline:
             return left
+        born = now + guardian.BIRTH_TIME
         if doomed := killable(left):
             left = doomed
         elif _tidied(left):

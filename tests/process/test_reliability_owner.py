@@ -106,6 +106,7 @@ def ended(ending: str) -> End:
     try:
         each = states.told(folder / "each", len(owner.ALONE))
         barrier = states.told(folder / "barrier", 2)
+        forking = states.told(folder / "forking", 1)
         end = End()
         for number, state in enumerate(owner.ALONE):
             end.told[state] = states.Told({str(number): each[str(number)]})
@@ -119,6 +120,7 @@ def ended(ending: str) -> End:
         died = time.monotonic()
         waiting = {state: told.pids for state, told in end.told.items()}
         waiting["its fork server and its guardian"] = around
+        waiting["between fork and exec"] = forking.pids
         while waiting and time.monotonic() - died < 3 * SOON:
             for state in [state for state, pids in waiting.items() if not states.living(pids)]:
                 end.seconds[state] = time.monotonic() - died
@@ -138,7 +140,7 @@ def ended(ending: str) -> End:
 @pytest.mark.leaves(
     "the folder of an ending is looked at by the other tests; it lies in the tests' own temporary folder"
 )
-@pytest.mark.parametrize("state", [*states.STATES, "its fork server and its guardian"])
+@pytest.mark.parametrize("state", [*states.STATES, "between fork and exec", "its fork server and its guardian"])
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_nothing_outlives_its_owner(ending: str, state: str) -> None:
     end = ended(ending)

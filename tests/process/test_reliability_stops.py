@@ -292,6 +292,17 @@ def test_tensors_that_are_shared_by_name_go_two_seconds_later(
     assert states.in_shared_memory(told.pids, []) == []
 
 
+@pytest.mark.parametrize("ending", [kill, it_dies], ids=["kill", "the rank killed"])
+def test_a_child_that_is_born_while_its_rank_is_killed_goes_too(
+    ending: Callable[[nbproc.PContext], None], tmp_path: Path
+) -> None:
+    context = nbproc.start_processes("forks", states.enter_each, (["forking"], str(tmp_path)), nprocs=1)
+    told = states.told(tmp_path, 1)
+    ending(context)
+    context.close()
+    assert states.living(told["0"]["children"]) == []
+
+
 @pytest.mark.parametrize(("state", "ending"), [("with a daemon", stop), ("with a child that hides", it_dies)])
 def test_what_hides_is_not_found_once_its_parent_is_gone(
     state: str, ending: Callable[[nbproc.PContext], None], tmp_path: Path
