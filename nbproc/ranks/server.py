@@ -25,8 +25,11 @@ from typing import NoReturn
 from nbproc.ranks import ahead, client, pages, reap, wire
 from nbproc.ranks.wire import BORN, DESCRIPTORS, ENDED, LATER, REQUEST
 
-_QUIET = 0.5
-"""Seconds without a request after which the server goes on with what it does for itself."""
+_QUIET = 4.0
+"""Seconds without a request after which the server goes on with what it does for itself.
+
+An import cannot be put aside when a request comes, so it does not begin while somebody is likely to launch.
+"""
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
