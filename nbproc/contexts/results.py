@@ -6,7 +6,7 @@ from collections.abc import Callable, ItemsView, Iterator, Mapping, ValuesView
 from dataclasses import dataclass, field
 from typing import Any
 
-from nbproc.failures import ProcessFailure
+from nbproc.failures import ProcessFailure, first_cause
 
 
 class ReturnValues(dict[int, Any]):
@@ -126,6 +126,11 @@ class RunProcsResult:
     def is_failed(self) -> bool:
         """Return whether a rank failed."""
         return len(self.failures) > 0
+
+    @property
+    def first_failure(self) -> ProcessFailure | None:
+        """The failure from which the others follow; None if no rank failed."""
+        return first_cause(self.failures) if self.failures else None
 
     def __getitem__(self, rank: int) -> Any:
         """Return the rank's return value. Raises KeyError for a rank that returned nothing."""

@@ -78,6 +78,7 @@ def check(context: nbproc.PContext, crash: Crash) -> None:
     assert result.is_failed()
     assert list(result.failures) == [1]
     failure = result.failures[1]
+    assert result.first_failure is failure
     assert re.fullmatch(crash.words, failure.words), failure.words
     assert failure.exitcode == crash.exitcode
     assert failure.signal_name() == (signal.Signals(-crash.exitcode).name if crash.exitcode < 0 else "<N/A>")
