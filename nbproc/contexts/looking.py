@@ -94,6 +94,10 @@ class Looking:
         """Return the file of a rank's ``"stdout"`` or ``"stderr"``, None if it goes to none."""
         return self.layout.log_file(rank, Stream(stream)) if self.layout else None
 
+    def where(self, rank: int) -> str:
+        """Say where a running rank is now, "" if that is not known. An executable cannot be asked."""
+        return ""
+
     def report(self) -> explain.Report:
         """Explain the run as far as it is known: the first cause, what followed, where the files are."""
         return explain.report(self.snapshot(), self.failures)

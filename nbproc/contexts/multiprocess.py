@@ -15,6 +15,7 @@ from nbproc.contexts.base import PContext
 from nbproc.contexts.crew import Crew
 from nbproc.contexts.layout import Layout
 from nbproc.contexts.reader import Reader
+from nbproc.contexts.whereabouts import Whereabouts
 from nbproc.errors import ArgumentError
 from nbproc.failures import ProcessFailure, failure_of, where_in_dump, where_of
 from nbproc.failures.errorfile import read_data, read_trace
@@ -24,10 +25,13 @@ from nbproc.plan import Plan, make_plan
 from nbproc.ranks import parcel, payload, process, results, standby, streams, wire, worker
 from nbproc.ranks.job import Job, Settings
 from nbproc.ranks.process import RankProcess
+from nbproc.states import RankState
 
 
 class MultiprocessContext(PContext):
     """A run whose ranks call a function. Return values are what it returned, by rank."""
+
+    _whereabouts: Whereabouts | None = None
 
     def __init__(
         self,
@@ -67,7 +71,19 @@ class MultiprocessContext(PContext):
     def _crew(self, layout: Layout, envs: Mapping[int, Mapping[str, str]], reader: Reader) -> Crew:
         crew = Functions(self.plan, layout, envs, reader)
         self.notes += crew.notes
+        self._whereabouts = Whereabouts(layout.files.stack, crew.cells)
         return crew
+
+    def where(self, rank: int) -> str:
+        """Say where a rank is now: ``in all_reduce, train, cell [3] line 19``; "" if that is not known.
+
+        The rank writes its stack for that, whatever it is doing, and goes on. Waits for it at most half a second; not for a
+        thread that must not wait.
+        """
+        process = self._ranks[rank].process
+        if self._whereabouts is None or process is None or self.snapshot().ranks[rank].state is not RankState.RUNNING:
+            return ""
+        return self._whereabouts.ask(rank, process)
 
 
 class Functions(Crew):
@@ -84,7 +100,8 @@ class Functions(Crew):
         self._setup = plan.setup or surroundings.current().setup()
         self._open: list[RankProcess] = []
         self._ahead = min(plan.nprocs, standby.limit())
-        self._cells: dict[str, int] = {}
+        self.cells: dict[str, int] = {}
+        """The notebook's cells among the files that the ranks' functions come from, by their execution counts."""
         self.notes: tuple[str, ...] = ()
         self._unsent = {rank.rank for rank in plan.ranks}
         self._shipment = None if plan.start_method == "fork" else self._pack()
@@ -112,7 +129,7 @@ class Functions(Crew):
             left = {name: value for name, value in plan.roots.items() if name not in dropped}
             packed = pack(plan.without(dropped), left, frozenset())
             self.notes += tuple(f"not sent: {name} ({why})" for name, why in dropped.items())
-        self._cells = {
+        self.cells = {
             name: source.cell for one in packed for name, source in one.sources.items() if source.cell is not None
         }
         self.notes += _sent(packed[0], plan.roots)
@@ -172,7 +189,7 @@ class Functions(Crew):
     def failure(self, rank: int, pid: int | None, exitcode: int | None, **more: Any) -> ProcessFailure:
         """Say why a rank ended badly."""
         stderr = self._layout.log_file(rank, Stream.ERR)
-        return failure_of(rank, pid, exitcode, self._layout.error_files[rank], stderr, cells=self._cells, **more)
+        return failure_of(rank, pid, exitcode, self._layout.error_files[rank], stderr, cells=self.cells, **more)
 
     def where(self, rank: int, told: bool) -> str:
         """Say where a rank was when it was stopped."""
@@ -183,7 +200,7 @@ class Functions(Crew):
             os.unlink(error_file)  # a rank that was stopped has not failed
         where = where_of(trace) if trace else None
         if where is None:
-            where = where_in_dump(read_tail(self._layout.files.stack(rank)), self._cells)
+            where = where_in_dump(read_tail(self._layout.files.stack(rank)), self.cells)
         return where.stopped if where else ""
 
     def sample(self, process: RankProcess) -> None:
