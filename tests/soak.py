@@ -118,9 +118,11 @@ def stop_a_stopped_rank(context: nbproc.PContext) -> None:
 
 
 def kill_the_server(context: nbproc.PContext) -> None:
+    """Kill it, and wait for its death: it may come after this run, and would be the next one's then."""
     pid = client.current().pid
     if pid is not None:
         os.kill(pid, signal.SIGKILL)
+        states.until(lambda: not states.living([pid]), "the server is gone")
 
 
 def kill_the_guardian(context: nbproc.PContext) -> None:

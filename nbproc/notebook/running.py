@@ -19,7 +19,10 @@ def run(shell: Any, plan: Plan, options: Options) -> None:
     Raises `SpawnError` with the whole explanation if a rank failed, KeyboardInterrupt if the run was stopped.
     """
     context = context_of(plan)
-    showing = Quiet(context) if options.quiet else show(shell, context, detached=options.detach)
+    try:
+        showing = Quiet(context) if options.quiet else show(shell, context, detached=options.detach)
+    except KeyboardInterrupt:
+        raise _stopped("stopped by you before anything was started") from None
     try:
         context.start(begun=lambda _: showing.begin())
         if options.detach:
