@@ -34,12 +34,11 @@ def limit() -> int:
 
 
 def later() -> list[str]:
-    """Return the modules that a notebook's server imports when it has nothing else to do.
+    """Return the modules that a notebook's server imports when it has nothing else to do: those in NBPROC_PRELOAD.
 
-    NBPROC_PRELOAD names them; if it says nothing, what the first DistributedDataParallel of a rank imports: a second
-    of CPU time in each.
+    None if it says nothing; why not ``torch._dynamo`` is in docs/explanation/benchmarks.md.
     """
-    named = os.environ.get(LATER_VARIABLE, "torch._dynamo")
+    named = os.environ.get(LATER_VARIABLE, "")
     return [f"+{name.strip()}" for name in named.split(",") if name.strip()]
 
 

@@ -2,7 +2,8 @@
 
     python tests/benchmarks/run.py [--quick] [--write FILE] [B1 B2 ...]
 
-Each runs nbproc and what it is compared with in turn, in one run. Times are judged by nobody here.
+Each runs nbproc and what it is compared with in turn, in one run. Times are judged by nobody here. With names and
+``--write``, only these sections of the page are replaced.
 """
 
 from __future__ import annotations
@@ -65,10 +66,19 @@ def main() -> int:
         print("\n".join(section[4:]), f"({time.monotonic() - began:.0f} s)\n", flush=True)
         text += section
     if page is not None:
-        page.write_text("\n".join([*_head(sys.argv[1:]), *text, *DECISIONS]) + "\n", encoding="utf-8")
+        old = _sections(page.read_text(encoding="utf-8")) if asked.names and page.exists() else {}
+        new = {**old, **_sections("\n".join(text))}
+        body = [new[name].rstrip() + "\n" for name in ALL if name in new]
+        page.write_text("\n".join([*_head(sys.argv[1:]), *body, *DECISIONS]) + "\n", encoding="utf-8")
     if failed:
         print(f"did not come to their end: {', '.join(failed)}", file=sys.stderr)
     return bool(failed)
+
+
+def _sections(page: str) -> dict[str, str]:
+    """Take a page apart: the text of each benchmark, by its name."""
+    parts = [part.partition("\n") for part in page.split("\n## ")[0 if page.startswith("## ") else 1 :]]
+    return {head.removeprefix("## "): f"## {head.removeprefix('## ')}\n{rest}" for head, _, rest in parts}
 
 
 def _section(name: str, benchmark: Benchmark, quick: bool) -> tuple[list[str], bool]:

@@ -325,11 +325,9 @@ def test_what_is_asked_for_later_goes_with_the_server() -> None:
 
 def test_modules_that_a_notebooks_server_imports_later(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(standby.LATER_VARIABLE, raising=False)
-    assert standby.later() == ["+torch._dynamo"]
+    assert standby.later() == []
     monkeypatch.setenv(standby.LATER_VARIABLE, " pandas, scipy.stats,")
     assert standby.later() == ["+pandas", "+scipy.stats"]
-    monkeypatch.setenv(standby.LATER_VARIABLE, "")
-    assert standby.later() == []
 
 
 def test_they_die_with_their_owner(tmp_path: Path) -> None:
