@@ -42,6 +42,7 @@ TICK = 1 / wire.MESSAGES_PER_SECOND
 USAGE_PERIOD = 1.0
 SAVE_PERIODS = (10.0, 20.0, 40.0, 60.0)
 DRAIN = 20.0
+HURRIED = 3
 
 
 @cache
@@ -225,7 +226,7 @@ class RunView:
 
     def _loop(self) -> None:
         usage_due = time.monotonic() + USAGE_PERIOD / 2
-        ended = False
+        hurried = 0
         try:
             while True:
                 over = self._over()
@@ -239,8 +240,8 @@ class RunView:
                             break
                         self._lock.wait(max(0.0, usage_due - time.monotonic()))
                         continue
-                    if (early := self._due - now) > 0:  # the end of the run is told at once
-                        ended = self._lock.wait_for((lambda: False) if ended else self._over, early) or ended
+                    if (early := self._due - now) > 0:  # the end of the run is told at once: the cell waits for it
+                        hurried += self._lock.wait_for((lambda: False) if hurried >= HURRIED else self._over, early)
                     message, buffers = self._next()
                     self._due = time.monotonic() + TICK
                 self._send(message, buffers)
