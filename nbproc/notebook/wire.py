@@ -18,6 +18,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from nbproc.explain import consequence_words
 from nbproc.notebook import failed
 
 if TYPE_CHECKING:
@@ -135,4 +136,8 @@ def encode_report(report: Report, failures: Mapping[int, ProcessFailure]) -> dic
     """Return the explanation of a failed run, as elements; None if no rank failed."""
     if report.first is None:
         return None
-    return {"cause": failed.cause(report, report.first), "errors": failed.errors(report, failures)}
+    return {
+        "cause": failed.cause(report, report.first),
+        "errors": failed.errors(report, failures),
+        "after": [[lost.local_rank, consequence_words(lost)[:WORDS]] for lost in report.consequences],
+    }

@@ -323,3 +323,61 @@ def test_a_table_follows_the_theme_when_the_run_is_over(open_notebook: Opener) -
     light = book.page.evaluate(colour)
     book.theme(True)
     book.until(lambda: book.page.evaluate(colour) != light, "the table has another colour")
+
+
+def test_every_log_opens_at_its_end(open_notebook: Opener) -> None:
+    """Given a long log that is read at its end, when a shorter one is opened, or filtered, then its end is shown."""
+    book = open_notebook([f"fake(2); {SHOW}"])
+    book.run()
+    book.idle()
+    book.say("[ctx.write(r, ''.join(f'line {k}\\n' for k in range(n))) for r, n in ((0, 900), (1, 300))]")
+    tab(book, "Rank 0")
+    book.until(lambda: "line 899" in rows(book), "the end of the long log is shown")
+    tab(book, "Rank 1")
+    book.until(lambda: "line 299" in rows(book), "the end of the shorter log is shown")
+    book.page.locator(".nb-filter").fill("line 1")
+    book.until(lambda: "line 199" in rows(book), "the end of what the filter lets through is shown")
+    book.page.wait_for_timeout(200)
+    assert not book.page.query_selector(".nb-jump:visible")
+
+
+def test_failures_that_follow_from_another_are_told_from_it(open_notebook: Opener) -> None:
+    """Given a rank that failed first, when others lose it, then only its mark and its row are red through and through."""
+    lost = """\
+import socket
+def lose(rank):
+    path = ctx.layout.files.error(rank)
+    try:
+        socket.create_connection(("127.0.0.1", 1))  # nobody listens there
+    except Exception as error:
+        write_error(str(path), error, {}, rank)
+    ctx.fail(rank, path)
+"""
+    book = open_notebook([f"{FAIL}\n{lost}\nfake(3); {SHOW}"])
+    book.run()
+    book.idle()
+    book.say("fail(1); lose(0); lose(2)")
+    tab(book, "Overview")
+    marks = "[...document.querySelectorAll('.nb-marks .nb-mark')].map(e => e.dataset.state)"
+    book.until(lambda: book.page.evaluate(marks) == ["after", "failed", "after"], "the others are marked as such")
+    said = book.texts(".nb-last")
+    assert said[0].startswith("lost the connection")
+    assert said[1] == "ValueError: bad <b>batch</b> 17"
+
+
+def test_stop_is_in_sight_however_narrow_the_page(open_notebook: Opener) -> None:
+    """Given a narrow page, when a run is shown, then Stop is within it, and the page does not move sideways."""
+    book = open_notebook([f"fake(4, name='a name of a run that is quite long'); {SHOW}"])
+    book.run()
+    book.idle()
+    for width in (700, 600):
+        book.page.set_viewport_size({"width": width, "height": 900})
+        book.page.wait_for_timeout(300)
+        assert (
+            book.page.evaluate(
+                "() => { const box = (s) => document.querySelector(s).getBoundingClientRect();"
+                " const root = box('.nb-run'); return ['.nb-stop', '.nb-tabs', '.nb-foot', '.nb-overview']"
+                ".filter((s) => box(s).left < root.left - 1 || box(s).right > root.right + 1) }"
+            )
+            == []
+        )

@@ -2,7 +2,7 @@
 
 import { h, on } from "./dom";
 import type { Row } from "./lines";
-import { max, min } from "./numbers";
+import { min } from "./numbers";
 import type { Theme } from "./paint";
 import type { RunStore } from "./store";
 
@@ -85,7 +85,8 @@ function content(theme: Theme, mime: string, data: Uint8Array[], title: string, 
       `<meta charset="utf-8"><style>${FRAME_STYLE}body{${colours}}</style>${source}`;
     on(box, "load", () => {
       const page = box.contentDocument?.documentElement;
-      if (page) box.style.height = `${min(600, max(24, page.scrollHeight))}px`;
+      // The page's own height, not that of the frame; wide content has a scroll bar under it.
+      if (page) box.style.height = `${min(600, page.offsetHeight + (page.scrollWidth > page.clientWidth ? 18 : 2))}px`;
       resized();
     });
   });

@@ -120,12 +120,12 @@ export function list(painter: Painter, rowHeight: number, onFollow: () => void):
   function scrolled(): void {
     const { clientHeight, scrollTop, scrollHeight } = box;
     if (!clientHeight) return;
-    if (self.follow && scrollTop < set - 2) {
+    const atEnd = scrollTop + clientHeight >= scrollHeight - 4;
+    // Fewer rows than before also move the box up, which is nobody's wish to read there.
+    if (self.follow && !atEnd && scrollTop < set - 2) {
       self.follow = false;
       onFollow();
-    } else if (!self.follow && scrollTop + clientHeight >= scrollHeight - 4 && scrollTop > set) {
-      toEnd();
-    }
+    } else if (!self.follow && atEnd && scrollTop > set) toEnd();
     set = scrollTop;
     remember();
     paint();

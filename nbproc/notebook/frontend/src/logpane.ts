@@ -211,7 +211,7 @@ export function logPane(
     const narrowed = size !== total || filter;
     text(counted, narrowed ? `${count(size)} of ${count(total)}` : plural(total, "line"));
     attr(counted, "data-narrowed", narrowed ? "" : null);
-    jump.hidden = rows.follow;
+    jump.hidden = rows.follow || !size;
     empty.hidden = size > 0;
     text(empty, total ? "No line matches." : store.over ? "Nothing was written." : "Nothing yet.");
     tellOlder();

@@ -60,14 +60,14 @@ export function overview(store: RunStore, theme: Theme, open: (rank: number) => 
       h("td.said-cell", h("div", said, figures, quiet)),
     );
     list.append(row);
-    let painted = "";
+    let shownKey = "";
 
     function say(kind: string, words: string, log: RankLog | undefined): void {
-      const told = kind === "failed" || (kind === "stopped" && words !== "");
+      const told = kind === "failed" || kind === "after" || (kind === "stopped" && words !== "");
       const last = told ? null : lastLine(log);
       const key = last ? `${last.n}/${last.stream}/${last.version}/${stamp}` : `${kind}/${words}`;
-      if (painted === key) return;
-      painted = key;
+      if (shownKey === key) return;
+      shownKey = key;
       attr(said, "data-kind", told ? kind : last ? "line" : "words");
       attr(said, "title", last ? null : words);
       if (last) draw(said, last.text, theme, [], 400);
@@ -77,15 +77,17 @@ export function overview(store: RunStore, theme: Theme, open: (rank: number) => 
     return (now) => {
       const [kind, , started, end, , words, node] = store.snap!.ranks[rank]!;
       const log = store.ranks[rank];
-      attr(row, "data-state", kind);
-      attr(mark, "data-state", kind);
+      const after = store.after.get(rank);
+      const painted = after ? "after" : kind;
+      attr(row, "data-state", painted);
+      attr(mark, "data-state", painted);
       text(state, node ? `${kind} on ${node}` : kind);
       text(time, started === null ? "" : end === null ? clock(now - started) : duration(end - started));
       const [, percent, resident, onGpu] = (!ended(kind) && store.usage.get(rank)) || [];
       text(cpu, percent === undefined ? "" : `${percent} %`);
       text(memory, resident ? bytes(resident) : "");
       text(gpu, onGpu != null ? bytes(onGpu) : "");
-      say(kind, words, log);
+      say(painted, after ?? words, log);
       const where = store.where.get(rank);
       const silent = now - max(started ?? now, log?.heard ?? 0);
       const long = silent < 100 ? `${floor(silent)} s` : clock(silent);

@@ -24,6 +24,8 @@ export interface Snap {
 export interface Report {
   cause: Tree;
   errors: Tree;
+  /** The ranks whose failure follows from another, and what is to be said of each. */
+  after: [rank: number, words: string][];
 }
 
 /** [rank, stream, number of the first line, lines, 1 if the last line is not complete, time] */

@@ -55,6 +55,8 @@ export interface RunStore {
   readonly client: string;
   snap: Snap | null;
   report: Report | null;
+  /** The ranks whose failure follows from another, and what is to be said of each. */
+  after: Map<number, string>;
   ranks: RankLog[];
   all: Lines;
   usage: Map<number, Usage>;
@@ -154,7 +156,7 @@ export function runStore(): RunStore {
     seq = max(seq, message.seq);
     replaying?.later.push([message, data]);
     if (message.snap) takeSnap(message.snap);
-    self.report = message.failure ?? self.report;
+    if (message.failure) takeReport(message.failure);
     if (message.usage) self.usage = new Map(message.usage.map((usage) => [usage[0], usage]));
     if (message.where) self.where = new Map(message.where);
     take(message.runs, data);
@@ -165,6 +167,11 @@ export function runStore(): RunStore {
     self.snap = snap;
     grow(snap.ranks.length);
     if (self.over) self.usage.clear();
+  }
+
+  function takeReport(report: Report): void {
+    self.report = report;
+    self.after = new Map(report.after);
   }
 
   // Lines
@@ -313,7 +320,7 @@ export function runStore(): RunStore {
     const { snap, failure } = parts[0]![0];
     const newer = message.seq >= seq;
     if (snap && (newer || !self.snap)) takeSnap(snap);
-    if (failure && (newer || !self.report)) self.report = failure;
+    if (failure && (newer || !self.report)) takeReport(failure);
     merge(parts.flatMap(([part, lines]) => rows(part.runs, lines)));
     seq = max(seq, message.seq);
     for (const [message_, lines] of later) if (message_.seq > message.seq) take(message_.runs, lines);
@@ -418,6 +425,7 @@ export function runStore(): RunStore {
     client: Math.random().toString(36).slice(2),
     snap: null,
     report: null,
+    after: new Map(),
     ranks: [],
     all: new Lines(),
     usage: new Map(),

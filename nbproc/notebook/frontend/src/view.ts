@@ -205,10 +205,15 @@ export function view(el: HTMLElement, store: RunStore): View {
         marks.append(made);
       }
       const title = `rank ${rank}: ${kind}${words ? `, ${words.slice(0, 200)}` : ""}`;
-      attr(made, "data-state", kind);
+      attr(made, "data-state", stateOf(rank));
       attr(made, "title", title);
       attr(made, "aria-label", title);
     });
+  }
+
+  /** The state by which a rank is painted: a failure that follows from another is none of its own. */
+  function stateOf(rank: number): string | null {
+    return store.after.has(rank) ? "after" : (store.snap!.ranks[rank]?.[0] ?? null);
   }
 
   function tabList(): Tab[] {
@@ -242,7 +247,7 @@ export function view(el: HTMLElement, store: RunStore): View {
       const chosen = tab === controls.tab;
       attr(made, "aria-selected", `${chosen}`);
       made.tabIndex = chosen ? 0 : -1;
-      attr(made, "data-state", tab === "errors" ? "failed" : (store.snap!.ranks[tab as number]?.[0] ?? null));
+      attr(made, "data-state", tab === "errors" ? "failed" : stateOf(tab as number));
     }
   }
 
