@@ -69,7 +69,7 @@ def main() -> int:
         old = _sections(page.read_text(encoding="utf-8")) if asked.names and page.exists() else {}
         new = {**old, **_sections("\n".join(text))}
         body = [new[name].rstrip() + "\n" for name in ALL if name in new]
-        page.write_text("\n".join([*_head(sys.argv[1:]), *body, *DECISIONS]) + "\n", encoding="utf-8")
+        page.write_text("\n".join([*_head(asked.names), *body, *DECISIONS]) + "\n", encoding="utf-8")
     if failed:
         print(f"did not come to their end: {', '.join(failed)}", file=sys.stderr)
     return bool(failed)
@@ -95,7 +95,7 @@ def _section(name: str, benchmark: Benchmark, quick: bool) -> tuple[list[str], b
     return text, well
 
 
-def _head(arguments: Sequence[str]) -> list[str]:
+def _head(names: Sequence[str]) -> list[str]:
     versions = []
     for package in PACKAGES:
         try:
@@ -117,7 +117,8 @@ def _head(arguments: Sequence[str]) -> list[str]:
             f"load at the end of the run {load:.1f}"
         ),
         f"- Python {platform.python_version()}, {', '.join(versions)}",
-        f"- {datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d}, `{' '.join(['python tests/benchmarks/run.py', *arguments])}`",
+        f"- {datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d}, `make bench PEERS=1`"
+        + (f"; last measured again: {', '.join(names)}" if names else ""),
         "",
     ]
 
