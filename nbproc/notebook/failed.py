@@ -39,9 +39,15 @@ def cause(report: Report, first: ProcessFailure) -> Element:
         [
             "div.where",
             f"{rest}. " if rest else "",
-            ["button.link", {"type": "button", "data-open": "errors"}, "Full traceback"],
+            _link("errors", "Full traceback"),
+            " ",
+            _link(str(first.local_rank), f"Log of rank {first.local_rank}"),
         ],
     ]
+
+
+def _link(tab: str, words: str) -> Element:
+    return ["button.link", {"type": "button", "data-open": tab}, words]
 
 
 def _lead(report: Report, first: ProcessFailure) -> list[Element | str]:

@@ -363,6 +363,8 @@ def lose(rank):
     said = book.texts(".nb-last")
     assert said[0].startswith("lost the connection")
     assert said[1] == "ValueError: bad <b>batch</b> 17"
+    book.page.get_by_role("button", name="Log of rank 1").click()
+    assert book.text(".nb-tabs [aria-selected=true]") == "1"
 
 
 def test_stop_is_in_sight_however_narrow_the_page(open_notebook: Opener) -> None:

@@ -77,7 +77,8 @@ export function view(el: HTMLElement, store: RunStore): View {
     {
       keydown: key,
       click(event: Event) {
-        if ((event.target as HTMLElement).dataset.open) open("errors");
+        const tab = (event.target as HTMLElement).dataset.open;
+        if (tab) open(tab === "errors" ? tab : +tab);
       },
       focusin: (event: Event) => (focused = event.target as HTMLElement),
       focusout: () =>
