@@ -13,6 +13,8 @@ import threading
 from collections.abc import Iterator, Sequence
 from multiprocessing import context
 
+from nbproc.ranks.wire import receive_with_descriptors
+
 _AT_ONCE = 200
 """Descriptors in one message; the system's limit is 253."""
 _here = threading.local()
@@ -128,16 +130,12 @@ def receive_descriptors(sock: socket.socket, count: int) -> list[int]:
     try:
         while len(received) < count:
             wanted = min(_AT_ONCE, count - len(received))
-            flags = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
-            data, descriptors, _, _ = socket.recv_fds(sock, 1, wanted, flags)
+            data, descriptors = receive_with_descriptors(sock, 1, wanted)
             received += descriptors
             if not data:
                 raise EOFError("the other side closed the connection")
             if len(descriptors) != wanted:
                 raise OSError(f"only {len(received)} of {count} file descriptors arrived: too many open files here")
-        if not hasattr(socket, "MSG_CMSG_CLOEXEC"):
-            for descriptor in received:
-                os.set_inheritable(descriptor, False)
     except BaseException:
         for descriptor in received:
             os.close(descriptor)

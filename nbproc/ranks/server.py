@@ -128,7 +128,7 @@ class _Server:
     def _answer(self) -> bool:
         """Take one request. False at the end of the control socket."""
         try:
-            data, fds, _, _ = socket.recv_fds(self._control, 1, DESCRIPTORS + 1, wire.CLOSE_ON_EXEC)
+            data, fds = wire.receive_with_descriptors(self._control, 1, DESCRIPTORS + 1)
         except ConnectionError:
             return False
         except OSError as error:

@@ -25,8 +25,6 @@ DESCRIPTORS = 3
 
 _HEAD = struct.Struct("!BQ")
 MAX_DESCRIPTORS = 250
-CLOSE_ON_EXEC: int = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
-"""The flag with which descriptors must be received, so that what a rank executes does not keep them."""
 
 
 class Kind(enum.IntEnum):
@@ -90,9 +88,20 @@ def send(sock: socket.socket, kind: Kind, body: bytes = b"", fds: Sequence[int] 
         sock.sendall(body)
 
 
+def receive_with_descriptors(sock: socket.socket, size: int, most: int) -> tuple[bytes, list[int]]:
+    """Receive at most ``size`` bytes and ``most`` descriptors, blocking; the descriptors are closed by exec.
+
+    `socket.recv_fds` leaves its flags out before Python 3.12, so each descriptor is set afterwards as well.
+    """
+    data, fds, _, _ = socket.recv_fds(sock, size, most, getattr(socket, "MSG_CMSG_CLOEXEC", 0))
+    for fd in fds:
+        os.set_inheritable(fd, False)
+    return data, fds
+
+
 def receive(sock: socket.socket) -> tuple[Kind, bytes, list[int]]:
     """Receive one message with its descriptors, blocking. Raises `Closed` at the end of the stream."""
-    head, fds, _, _ = socket.recv_fds(sock, _HEAD.size, MAX_DESCRIPTORS, CLOSE_ON_EXEC)
+    head, fds = receive_with_descriptors(sock, _HEAD.size, MAX_DESCRIPTORS)
     if not head:
         raise Closed("the other side closed the connection")
     kind, length = _unpack(head + _exactly(sock, _HEAD.size - len(head)))

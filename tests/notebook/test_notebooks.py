@@ -23,7 +23,7 @@ SHOWN: dict[str, dict[str, list[str]]] = {
         "fail": ["rank 1 failed first: ValueError: no data for 1, in main, job.py line 9", "rank 0 had returned"],
     },
     "failures": {
-        "first": ["rank 2 failed first: ValueError: an empty batch, in step", "ranks 0, 1, 3"],
+        "first": ["rank 2 failed first: ValueError: an empty batch, in step"],
         "look": ["ValueError: an empty batch", "in step"],
         "same": ["failed (same): NameError"],
         "crash": ["rank 1 was killed by SIGSEGV", "in peek"],

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from multiprocessing import resource_tracker
 from pathlib import Path
 
 import psutil
@@ -203,8 +204,10 @@ def inheritable(fd: int) -> bool:
         return False  # it was that of the listing
 
 
+@pytest.mark.leaves("the resource tracker of multiprocessing lives as long as its process")
 @pytest.mark.parametrize("method", METHODS)
 def test_programs_started_by_a_rank_inherit_no_descriptor_of_ours(method: str) -> None:
+    resource_tracker.ensure_running()  # its pipe is handed down
     theirs = [os.readlink(f"/proc/self/fd/{fd}") for fd in map(int, os.listdir("/proc/self/fd")) if inheritable(fd)]
     context = nbproc.start_processes("fds", inherited, (), nprocs=2, start_method=method)
     for found in context.result().return_values.values():

@@ -24,7 +24,7 @@ import nbproc
 import victims
 from nbproc.contexts import base, ladder, supervisor
 from nbproc.contexts.board import Board
-from nbproc.ranks import client, standby, warden
+from nbproc.ranks import client, standby, tracker, warden
 from nbproc.states import RankState, RunState
 
 RUN_ID = "reliability"
@@ -43,6 +43,12 @@ def bystander() -> Iterator[None]:
     assert process.poll() is None, "a process that is not the run's was ended"
     process.kill()
     process.wait()
+
+
+@pytest.fixture(autouse=True)
+def no_tracker_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranks have a tracker of their own; with one of this process, what a killed rank leaves goes with this process."""
+    monkeypatch.setattr(tracker, "current", lambda: None)
 
 
 @pytest.fixture(autouse=True)

@@ -109,7 +109,7 @@ def test_a_place_that_cannot_be_written_is_no_error(tmp_path: Path, place: str):
 
 
 def test_a_full_disk_leaves_nothing_half(tmp_path: Path):
-    with mock.patch.object(Path, "write_text", side_effect=OSError(28, "No space left on device")):
+    with mock.patch("nbproc.failures.errorfile.os.replace", side_effect=OSError(28, "No space left on device")):
         assert not write_error(tmp_path / "error.json", Sentinel("x"), {}, 0)
     assert list(tmp_path.iterdir()) == []
 
