@@ -34,7 +34,7 @@ const NONE: Style = {
 };
 
 export function plain(text: string): string {
-  return text.replace(ESCAPE, "");
+  return text.includes("\x1b") ? text.replace(ESCAPE, "") : text; // a filter asks this of every line
 }
 
 export function parse(text: string): { plain: string; spans: Span[] } {
