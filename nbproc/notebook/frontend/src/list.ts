@@ -113,7 +113,8 @@ export function list(painter: Painter, rowHeight: number, onFollow: () => void):
 
   /** Go to where the list is to be: at its end, or where the reader is. */
   function settle(): void {
-    if (self.follow) scrollTo(box.scrollHeight);
+    // The box's own scrollHeight still counts the rows that were painted for another length of the list.
+    if (self.follow && shown) scrollTo(heights.top(shown.rows.end) - box.clientHeight);
     else restore();
   }
 
@@ -253,7 +254,7 @@ export function list(painter: Painter, rowHeight: number, onFollow: () => void):
   box.addEventListener("scroll", scrolled, { passive: true });
   // Nothing is painted while the page hides the list, as JupyterLab does for a moment when its theme changes.
   new ResizeObserver(() => {
-    if (self.follow) scrollTo(box.scrollHeight);
+    if (self.follow) settle();
     paint();
   }).observe(box);
   return self;
