@@ -203,7 +203,10 @@ export function logPane(
       const fresh = finder.at < 0;
       const found = finder.pump(shown.rows, SLICE);
       done &&= found;
-      if (fresh && found && finder.count && findInput === document.activeElement) step(1, false);
+      if (fresh && found && finder.count && findInput === document.activeElement) {
+        step(1, false);
+        rows.sync(SLICE); // the hit that is counted is also marked
+      }
       tellFind();
     }
     const { total } = shown;
