@@ -112,7 +112,9 @@ def both(notebook: Notebook, number: int, name: str) -> None:
 def save(picture: bytes, path: Path) -> None:
     """Write a PNG with as few colours as it needs."""
     with Image.open(io.BytesIO(picture)) as image:
-        image.convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(path, optimize=True)
+        image.convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(
+            path, optimize=True
+        )
     print(os.path.relpath(path), f"{path.stat().st_size / 1000:.0f} kB")  # noqa: T201 - a command speaks
 
 
