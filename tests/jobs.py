@@ -94,9 +94,10 @@ def hang_all(i: int, folder: Path) -> None:
 
 
 def fail_then_finish(i: int, folder: Path) -> None:
-    """Rank 0 fails once rank 1 has begun; rank 1 takes a moment longer and is not asked to stop."""
+    """Rank 0 fails once rank 1 has begun and it may; rank 1 takes a moment longer and is not asked to stop."""
     if i == 0:
         appear(folder / "1")
+        appear(folder / "may fail")
         sys.exit(3)
     note(i, folder)
     time.sleep(0.5)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -108,12 +109,14 @@ def test_a_run_that_was_stopped_is_no_success(launch: Launch, tmp_path: Path) ->
 @method
 def test_in_a_grace_period_the_others_may_finish(launch: Launch, tmp_path: Path, start_method: str) -> None:
     context = launch(jobs.fail_then_finish, tmp_path, start_method=start_method)
+    threading.Thread(target=(tmp_path / "may fail").touch).start()  # not before join says what it wants
     with pytest.raises(nbproc.ProcessExitedException, match="process 0 terminated with exit code 3"):
         context.join(grace_period=30)
     assert (tmp_path / "finished").exists()
 
 
 def test_without_one_they_are_asked_at_once(launch: Launch, tmp_path: Path) -> None:
+    (tmp_path / "may fail").touch()
     context = launch(jobs.fail_then_finish, tmp_path)
     with pytest.raises(nbproc.ProcessExitedException, match="process 0 terminated with exit code 3"):
         context.join()
