@@ -117,7 +117,7 @@ def _head(names: Sequence[str]) -> list[str]:
             f"load at the end of the run {load:.1f}"
         ),
         f"- Python {platform.python_version()}, {', '.join(versions)}",
-        f"- {datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d}, `make bench PEERS=1`"
+        f"- {datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d}, `python tests/benchmarks/run.py`, which `make bench` calls"
         + (f"; last measured again: {', '.join(names)}" if names else ""),
         "",
     ]
