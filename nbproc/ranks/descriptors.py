@@ -87,7 +87,8 @@ class Outgoing:
             os.close(self._owned.pop())
 
     def __del__(self) -> None:
-        self.close()
+        with contextlib.suppress(AttributeError):  # an Interrupt can land before it has any attributes
+            self.close()
 
 
 class Incoming:

@@ -29,7 +29,7 @@ import time
 
 TYPE_CHECKING = False  # typing itself takes 6 ms to import
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
 MARK = b"NBPROC_RUN="
 
@@ -91,19 +91,33 @@ def tidies(pid: int) -> bool:
     return any(name in command for name in _TIDYING)
 
 
-def unborn(pid: int, parent: int, state: bytes) -> bool:
+def reapers(processes: Mapping[int, tuple[int, int, int, bytes]]) -> set[int]:
+    """Return those that may be the parent of an orphan: the first process, or a nearer one that asked to be.
+
+    Such a one (of a desktop's session, say) stands above this process, too.
+    """
+    found = {1}
+    pid = os.getpid()
+    while pid in processes and (pid := processes[pid][0]) not in found:
+        found.add(pid)
+    return found
+
+
+def unborn(pid: int, parent: int, state: bytes, reapers: Collection[int]) -> bool:
     """Say whether this may be an orphan that a rank forked and that has not begun its own program yet.
 
-    Until it has, its environment is that of the rank's program, which does not carry the mark.
+    Until it has, its environment is that of the rank's program, which does not carry the mark. To be asked before
+    `marked`: a program that begins between the two has the mark by then.
     """
-    if parent != 1 or state in (b"Z", b"X"):
+    if parent not in reapers or state in (b"Z", b"X"):
         return False
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as file:
             command = file.read()
     except OSError:
         return False
-    return b"/nbproc/ranks/server_main.py\0" in command
+    # nothing: the system is just about to replace one program by the other
+    return not command or b"/nbproc/ranks/server_main.py\0" in command
 
 
 class Watch:
@@ -160,6 +174,12 @@ class Watch:
             found |= below
         return {pid for pid in found if pid not in (me, 1) and processes[pid][3] not in (b"Z", b"X")}
 
+    def expects(self) -> bool:
+        """Say whether there is somebody who may turn out to be a victim."""
+        processes = table()
+        above = reapers(processes)
+        return any(unborn(pid, one[0], one[3], above) for pid, one in processes.items())
+
     def end(self) -> None:
         """Kill until nothing is left, for at most ten seconds."""
         sessions: set[int] = set()
@@ -168,10 +188,11 @@ class Watch:
         born = 0.0
         while time.monotonic() < deadline:
             if os.path.isdir("/proc/self"):
+                expected = self.expects()
                 victims = self.victims(sessions)
                 if not victims:
                     born = born or time.monotonic() + BIRTH_TIME
-                    if time.monotonic() > born or not any(unborn(pid, one[0], one[3]) for pid, one in table().items()):
+                    if not expected or time.monotonic() > born:
                         return
                 doomed = {pid for pid in victims if not tidies(pid)}
                 if doomed or not tidied:

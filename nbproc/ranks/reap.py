@@ -82,15 +82,19 @@ def _look(leaders: list[Process], mark: str) -> tuple[list[Process], bool]:
     marks = {mark.encode()} if mark else set()
     # what carries the mark was started by a leader, or by what it started; a leader itself was told its mark later
     since = min((leader.start for leader in leaders), default=0)
-    found, unborn = [], False
+    above = guardian.reapers(table)
+    found, expected = [], False
     for pid, (parent, session, start, state) in table.items():
         if state in (b"Z", b"X") or pid == os.getpid():
             continue
-        if session in sessions or (marks and start >= since and guardian.marked(pid, marks)):
+        if session in sessions:
             found.append(Process(pid, start))
-        elif marks and start >= since and guardian.unborn(pid, parent, state):
-            unborn = True
-    return found, unborn
+        elif marks and start >= since:
+            unborn = guardian.unborn(pid, parent, state, above)
+            if guardian.marked(pid, marks):
+                found.append(Process(pid, start))
+            expected = expected or unborn
+    return found, expected
 
 
 def below(leaders: Iterable[Process]) -> list[Process]:
@@ -117,9 +121,9 @@ def end(leaders: Iterable[Process], mark: str = "", timeout: float = 5.0) -> lis
     deadline = time.monotonic() + timeout
     born = time.monotonic() + guardian.BIRTH_TIME
     while True:
-        left, unborn = _look(leaders, mark)
+        left, expected = _look(leaders, mark)
         now = time.monotonic()
-        if not left and unborn and now < min(born, deadline):
+        if not left and expected and now < min(born, deadline):
             time.sleep(0.005)  # nothing tells when a process begins its program
             continue
         if not left or now > deadline:

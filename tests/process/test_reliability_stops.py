@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import plain
 import pytest
 import states
 
@@ -24,7 +25,7 @@ import nbproc
 import victims
 from nbproc.contexts import base, ladder, supervisor
 from nbproc.contexts.board import Board
-from nbproc.ranks import client, standby, tracker, warden
+from nbproc.ranks import client, reap, standby, tracker, warden
 from nbproc.states import RankState, RunState
 
 RUN_ID = "reliability"
@@ -49,6 +50,13 @@ def bystander() -> Iterator[None]:
 def no_tracker_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ranks have a tracker of their own; with one of this process, what a killed rank leaves goes with this process."""
     monkeypatch.setattr(tracker, "current", lambda: None)
+
+
+@pytest.fixture(autouse=True)
+def nothing_for_the_next() -> Iterator[None]:
+    """What a failing test found to be left is not the next one's trouble."""
+    yield
+    reap.end([], RUN_ID)
 
 
 @pytest.fixture(autouse=True)
@@ -307,6 +315,33 @@ def test_a_child_that_is_born_while_its_rank_is_killed_goes_too(
     ending(context)
     context.close()
     assert states.living(told["0"]["children"]) == []
+
+
+def test_one_that_is_born_late_goes_too_where_orphans_do_not_go_to_the_first_process(tmp_path: Path) -> None:
+    """On a desktop the session's own process takes them in."""
+    script = """
+        import ctypes, os, subprocess, sys
+
+        PR_SET_CHILD_SUBREAPER = 36
+        if "inside" not in sys.argv:
+            assert ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
+            sys.exit(subprocess.run([sys.executable, __file__, "inside"]).returncode)
+
+        import pathlib, signal
+        import nbproc, states
+
+        folder = pathlib.Path(__file__).parent
+        context = nbproc.start_processes(
+            "forks", states.enter_each, (["forking"], str(folder)), nprocs=1, redirects=nbproc.Std.ALL
+        )
+        [told] = states.told(folder, 1).values()
+        assert context.send_signal(0, signal.SIGKILL)
+        context.wait()
+        context.close()
+        print(states.living(told["children"]))
+    """
+    done = plain.run(tmp_path, script)
+    assert (done.returncode, done.stdout) == (0, "[]\n"), done.stdout + done.stderr
 
 
 @pytest.mark.parametrize(("state", "ending"), [("with a daemon", stop), ("with a child that hides", it_dies)])
