@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import psutil
+from nbproc.ranks import reap
 
 
 def hang() -> None:
@@ -27,8 +27,8 @@ def appear(path: Path) -> None:
 
 
 def vanish(pids: Iterable[int | str], timeout: float = 10) -> None:
-    """Wait until these processes are gone."""
-    psutil.wait_procs([psutil.Process(int(pid)) for pid in pids if psutil.pid_exists(int(pid))], timeout)
+    """Wait until these processes have ended; those that are children are left to their parent to wait for."""
+    reap.wait_for([reap.Process(int(pid), 0) for pid in pids], timeout)
 
 
 def nothing(i: int) -> None:
