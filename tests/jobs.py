@@ -185,6 +185,19 @@ def write_in_turn(i: int, shared: Any, folder: Path) -> None:
         shared[3] = shared[2] * 2
 
 
+def sum_when_told(tensor: Any, folder: Path) -> float:
+    """Wait for the caller, then return a tensor's sum."""
+    appear(folder / "go")
+    return float(tensor.sum())
+
+
+def on_the_gpu(i: int) -> Any:
+    """Return a tensor that lies on a GPU."""
+    import torch
+
+    return torch.full((3,), float(i), device="cuda")
+
+
 def add_to_weight(i: int, model: Any) -> None:
     """Add to a model's weight, each rank at a place of its own: adding is no single step."""
     import torch
