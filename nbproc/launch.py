@@ -71,7 +71,7 @@ def start_processes(
         local_ranks_filter: see ``logs_specs``.
         nprocs: the number of ranks, where ``args`` does not tell.
         grace: seconds between asking a rank to stop and SIGTERM (10; 2 when another rank failed).
-        timeout: seconds after which the run is stopped; None for never.
+        timeout: seconds after which the run is stopped, counted from when all ranks have started; None for never.
         daemon: True makes the ranks daemonic: they may not have children of their own.
 
     Returns:

@@ -42,8 +42,8 @@ class Plan:
 
     ``logs`` is `FlatLogs`, or an object with ``reify(envs) -> LogsDest`` (ours, torch's or the user's). ``grace`` is
     the time in seconds between asking a rank to stop and ending it, None for the defaults of the stop ladder;
-    ``timeout`` ends the run after so many seconds. ``shared_args`` says that all ranks have the same arguments, which
-    are then sent once.
+    ``timeout`` ends the run when its ranks have run for so many seconds. ``shared_args`` says that all ranks have the
+    same arguments, which are then sent once.
     """
 
     name: str

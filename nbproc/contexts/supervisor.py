@@ -72,6 +72,7 @@ class Supervisor:
         self._grace = grace
         self._spared: float | None = None
         self._timeout = timeout
+        self._run_until = math.inf
         self._done_words = done_words
         self._on_close = on_close
         self._guarded = Guarded(mark)
@@ -146,7 +147,6 @@ class Supervisor:
     def _launch(self) -> None:
         now = time.monotonic()
         self._start_by = now + START_TIMEOUT
-        self._run_until = None if self._timeout is None else now + self._timeout
         for rank in self._ranks:
             self._take_commands()
             if self._board.state is not RunState.STARTING:
@@ -317,7 +317,9 @@ class Supervisor:
         due = [self._stopping.next_due(), self._exits_by]
         if self._board.state is RunState.STARTING:
             due.append(self._start_by)
-        if self._run_until is not None and self._board.state in (RunState.STARTING, RunState.RUNNING):
+        if self._timeout is not None and self._board.state is RunState.RUNNING:
+            if self._run_until == math.inf:  # from now on: what it took to start the ranks is not their time
+                self._run_until = time.monotonic() + self._timeout
             due.append(self._run_until)
         return min((at for at in due if at is not None and at < math.inf), default=None)
 
@@ -330,10 +332,9 @@ class Supervisor:
                     self.ends.not_started(rank, f"it did not answer within {START_TIMEOUT:g} s")
                     self.ends.fail(rank, f"did not answer within {START_TIMEOUT:g} s")
             self._begin_stop(Ladder.kill, "the launch failed")
-        elif self._run_until is not None and now >= self._run_until and state in (RunState.STARTING, RunState.RUNNING):
+        elif state is RunState.RUNNING and now >= self._run_until:
             self.timed_out = True
-            why = f"it ran longer than its timeout of {self._timeout:g} s"
-            self._begin_stop(lambda now: Ladder.stop(now, self._grace), why)
+            self._begin_stop(lambda now: Ladder.stop(now, self._grace), f"timed out after {self._timeout:g} s")
         if self._exits_by is not None and now >= self._exits_by:
             self._exits_by = math.inf
             self._stopping.hurry(Ladder(signal.SIGINT, now, now, now + TERM_GRACE))
@@ -390,6 +391,6 @@ class Supervisor:
         if left:
             pids = ", ".join(str(process.pid) for process in left)
             return f"stopped in {took:.1f} s; the system does not let go of process {pids}"
-        why = f" ({self._stopping.why})" if self.timed_out else ""
+        why = f"{self._stopping.why}, " if self.timed_out else ""
         who = self._stopping.why if self._stopping.why.endswith("by you") and not self._board.failures else "stopped"
-        return f"{who} in {took:.1f} s{why}; nothing left running"
+        return f"{why}{who} in {took:.1f} s; nothing left running"

@@ -128,7 +128,9 @@ TABLE: Sequence[Option] = (
         switch=True,
         kinds=_RUNS,
     ),
-    Option(("--timeout",), "timeout", "SECONDS", "stop the run when it takes longer", _seconds),
+    Option(
+        ("--timeout",), "timeout", "SECONDS", "stop the run when it takes longer, from when its ranks started", _seconds
+    ),
     Option(
         ("--shutdown-timeout", "--grace"),
         "grace",

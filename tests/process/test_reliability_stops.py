@@ -260,7 +260,7 @@ def test_a_timeout_ends_ranks_in_every_state(tmp_path: Path) -> None:
     context.wait()
     context.close()
     assert re.fullmatch(
-        r"stopped in \d\.\d s \(it ran longer than its timeout of 5 s\); nothing left running",
+        r"timed out after 5 s, stopped in \d\.\d s; nothing left running",
         context.report().headline,
     )
     assert context.timed_out

@@ -119,11 +119,16 @@ class Run:
         self.crew = Cast(*made)
         self.ranks = [Rank(number) for number in range(len(made))]
         self.told: list[Snapshot] = []
-        self.board = Board("n", self.ranks, self.told.append, lambda: (None, ()))
+        self.listeners: list[Callable[[Snapshot], None]] = [self.told.append]
+        self.board = Board("n", self.ranks, self._tell, lambda: (None, ()))
         self.released: list[bool] = []
         self.supervisor = Supervisor(
             "n", self.board, self.ranks, self.crew, mark="m", on_close=lambda: self.released.append(True), **given
         )
+
+    def _tell(self, snapshot: Snapshot) -> None:
+        for listener in self.listeners:
+            listener(snapshot)
 
     def wait(self, stage: Stage = Stage.CLOSED) -> None:
         assert self.board.wait_for(stage, 30), self.board.snapshot
@@ -172,6 +177,31 @@ def test_a_run_that_goes_well() -> None:
     assert {rank: read() for rank, read in run.supervisor.ends.readers.items()} == {0: 0, 1: 1}
     assert [snapshot.state.value for snapshot in run.told][-1] == "succeeded"
     assert run.crew.handed == [0, 1]
+
+
+def test_a_timeout_counts_from_when_all_ranks_have_started() -> None:
+    first, second = Made(polite=True), Made(polite=True)
+    run = Run(first, second, timeout=0)
+
+    def once_the_first_runs(snapshot: Snapshot) -> None:
+        if snapshot.ranks[0].state is RankState.RUNNING and snapshot.ranks[1].state is RankState.STARTING:
+            second.say(wire.Kind.READY)
+
+    run.listeners.append(once_the_first_runs)
+    first.say(wire.Kind.READY)
+    run.supervisor.start()
+    run.wait()
+    assert RunState.RUNNING in [snapshot.state for snapshot in run.told]
+    assert run.board.snapshot.state is RunState.STOPPED
+    assert run.board.snapshot.headline == "timed out after 0 s, stopped in 0.0 s; nothing left running"
+
+
+def test_a_timeout_counts_for_ranks_that_do_not_answer() -> None:
+    run = Run(Made(polite=True), timeout=0)
+    run.crew.answers = False
+    run.supervisor.start()
+    run.wait()
+    assert run.supervisor.timed_out
 
 
 def test_a_rank_that_the_server_never_makes_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
