@@ -40,11 +40,10 @@ def bundle(ctx: PContext, model_id: str | None) -> dict[str, Any]:
 
 def _text(ctx: PContext, report: explain.Report) -> str:
     snapshot = ctx.snapshot()
-    state = {"succeeded": "done"}.get(snapshot.state.value, snapshot.state.value)
     lasted = ""
     if snapshot.started is not None and snapshot.ended is not None:
         lasted = f", {duration(snapshot.ended - snapshot.started)}"
-    lines = [f"{snapshot.name}: {state}{lasted}"]
+    lines = [f"{snapshot.name}: {snapshot.state.value}{lasted}"]
     if report.first is not None:
         lines.append(explain.text(report))
     elif snapshot.headline:

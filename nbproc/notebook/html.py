@@ -219,7 +219,7 @@ def _title(snapshot: Snapshot) -> str:
         RunState.FAILED: f"color:{_RED}",
         RunState.SUCCEEDED: "color:var(--jp-success-color1, #148a27)",
     }
-    words = {RunState.SUCCEEDED: "done"}.get(snapshot.state, snapshot.state.value)
+    words = snapshot.state.value
     ranks = f"{snapshot.nprocs} rank{'' if snapshot.nprocs == 1 else 's'}"
     time = ""
     if snapshot.started is not None and snapshot.ended is not None:

@@ -190,7 +190,7 @@ def test_twenty_runs_in_one_notebook(open_notebook: Opener) -> None:
     book.idle()
     book.until(lambda: len(book.page.query_selector_all(".nb-run[data-ready]")) == 20, "all views are there")
     book.say("for k, (c, v) in enumerate(runs): c.write(0, f'run {k}\\n'); c.finish()")
-    book.until(lambda: book.texts(".nb-word") == ["done"] * 20, "all are done")
+    book.until(lambda: book.texts(".nb-word") == ["succeeded"] * 20, "all have succeeded")
     assert [text for text in book.texts(".nb-last") if text.startswith("run")] == [f"run {k}" for k in range(20)]
 
 
@@ -206,7 +206,7 @@ def test_the_reader_is_not_disturbed_when_the_output_is_saved(open_notebook: Ope
     book.page.keyboard.type("tw")
     book.until(lambda: book.texts(ROWS) == ["two"], "the filter works")
     book.say("ctx.finish(); view.finish()")
-    book.until(lambda: book.text(".nb-word") == "done", "the run is over")
+    book.until(lambda: book.text(".nb-word") == "succeeded", "the run is over")
     book.page.wait_for_timeout(500)
     book.page.keyboard.type("ox")
     book.until(lambda: book.text(".nb-empty") == "No line matches.", "the keys went on into the filter")

@@ -54,7 +54,7 @@ class Panel:
         self.book.until(lambda: self.row("state") == state, f"the newest run is {state}")
 
     def until_said(self, words: str) -> None:
-        self.until_row("done")
+        self.until_row("succeeded")
         self.book.until(lambda: self.row("said") == words, f"the newest run's line says {words}")
 
     def code(self) -> str:
@@ -143,7 +143,7 @@ def test_a_function_is_chosen_launched_watched_stopped_and_run_again(open_panel:
     # Again, with the same and with changed values.
     page.locator(".np-run:first-child .np-act", has_text="Run again").click()
     book.until(lambda: len(book.texts(".np-run")) == 3, "it runs again")
-    panel.until_row("done")
+    panel.until_row("succeeded")
     page.locator(".np-run:first-child .np-act", has_text="Change").click()
 
     def filled() -> bool:  # the run's own values come from the kernel, and may come after what is typed at once
@@ -192,7 +192,7 @@ def test_all_can_be_done_by_keyboard(open_panel: Callable[..., Panel]) -> None:
     panel.field("Arguments").focus()
     keys.type("cfg, 3")
     keys.press("Enter")  # at once, before the last key was looked at
-    panel.until_row("done")
+    panel.until_row("succeeded")
     assert panel.row("call") == "train(cfg, 3)"
     cells = len(book.texts(".jp-Cell"))
     panel.button("Options").focus()
@@ -262,7 +262,7 @@ def test_a_program_with_arguments_by_rank_and_a_failure(open_panel: Callable[...
     assert page.is_checked("input[type=radio] >> nth=1")
     panel.ready("-- sh -c")
     panel.launch()
-    panel.until_row("done")
+    panel.until_row("succeeded")
     book.until(lambda: book.texts(".nb-last") == ["first", "second"], "each rank ran its own")
     book.say("assert run.run_dir.name == 'sh-1' and run.run_dir.parent.name == 'logs', run.run_dir")
     page.locator(".np-kind").first.click()
@@ -287,7 +287,7 @@ def test_the_code_that_is_shown_does_the_same(open_panel: Callable[..., Panel]) 
     book, page = panel.book, panel.page
     panel.ready("train_args")
     panel.launch()
-    panel.until_row("done")
+    panel.until_row("succeeded")
     panel.until_said("0: 24, 1: 3")
     panel.button("Copy").click()
     book.until(lambda: "Copied" in book.text(".np-copy"), "the code is copied")
@@ -342,7 +342,7 @@ def test_values_survive_and_functions_stay_current(open_panel: Callable[..., Pan
     assert panel.field("Arguments").input_value() == "cfg, 1"
     panel.ready("train(cfg, 1)")
     panel.launch()
-    panel.until_row("done")
+    panel.until_row("succeeded")
 
 
 def test_it_can_be_read_in_both_themes_and_in_a_narrow_window(open_panel: Callable[..., Panel]) -> None:

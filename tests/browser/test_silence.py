@@ -35,6 +35,6 @@ def test_a_silent_rank_is_shown_with_the_call_that_it_is_in(open_notebook: Opene
     assert book.texts(".nb-silent")[0] == ""
     assert book.texts(".nb-last")[0] == "busy"
     book.say("import pathlib; pathlib.Path('go').touch()")
-    book.until(lambda: book.text(".nb-word") == "done", "the run is over, unharmed", 60)
+    book.until(lambda: book.text(".nb-word") == "succeeded", "the run is over, unharmed", 60)
     assert book.texts(".nb-last") == ["past it"] * 2
     assert book.texts(".nb-silent") == ["", ""]

@@ -36,7 +36,7 @@ def test_lines_of_two_ranks_appear_while_the_run_goes_on(open_notebook: Opener) 
     tab(book, "Rank 1")
     book.until(lambda: rows(book) == ["one", "two"], "rank 1's lines are shown")
     book.say("ctx.finish()")
-    book.until(lambda: book.text(".nb-word") == "done", "the view says that the run is done")
+    book.until(lambda: book.text(".nb-word") == "succeeded", "the view says that the run succeeded")
     assert not book.page.query_selector(".nb-stop:visible")
     assert quiet(book) == []
 

@@ -45,7 +45,7 @@ def test_a_run_takes_little_room(saved: nbformat.NotebookNode) -> None:
     (output,) = saved.cells[0].outputs
     assert set(output.data) == {"text/html", "text/plain"}
     assert "hello &lt;b&gt;world&lt;/b&gt;" in output.data["text/html"]
-    assert output.data["text/plain"].startswith("trainer: done")
+    assert output.data["text/plain"].startswith("trainer: succeeded")
     states = saved.metadata.get("widgets", {})
     assert len(json.dumps(states)) < 2_000, "no program is saved"
     assert len(nbformat.writes(saved)) < 12_000

@@ -121,7 +121,7 @@ def test_bare_it_has_an_order_and_says_all():
 def test_a_run_that_succeeded_shows_each_ranks_last_line():
     state = snapshot(2, None)
     read = Reader(run_html(state, None, {0: RankLog(lines(0, 3))})).text
-    assert "done trainer 2 ranks, 0:09" in read
+    assert "succeeded trainer 2 ranks, 0:09" in read
     assert "rank 0 succeeded 0:09 epoch 2" in read
     assert "rank 1 succeeded 0:09" in read
 

@@ -13,7 +13,7 @@ import type { RunStore } from "./store";
 import { grow } from "./tree";
 
 /** The words for states that are not their own. */
-const STATES: Partial<Record<RunState, string>> = { created: "waiting", succeeded: "done" };
+const STATES: Partial<Record<RunState, string>> = { created: "waiting" };
 const LEAST = 120;
 let views = 0;
 
@@ -138,7 +138,7 @@ export function view(el: HTMLElement, store: RunStore): View {
     }
     text(ending, over ? headline : "");
     attr(ending, "title", over ? headline : null);
-    text(said, [!over && headline, ...snap.notes].filter(Boolean).join("; "));
+    text(said, [!over && headline, ...snap.notes].filter(Boolean).join(", "));
     const parts = snap.dir.split("/");
     text(dir, snap.dir && `logs: ${parts.length > 3 ? `…/${parts.slice(-2).join("/")}` : snap.dir}`);
     attr(dir, "title", snap.dir);

@@ -9,7 +9,7 @@ const WORDS: Record<string, string> = {
   starting: "starting",
   running: "running",
   stopping: "stopping",
-  succeeded: "done",
+  succeeded: "succeeded",
   failed: "failed",
   stopped: "stopped",
 };
