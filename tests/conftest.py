@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import tempfile
 import uuid
 from collections.abc import Iterator
@@ -90,6 +91,12 @@ def private_places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.setenv(MARK, uuid.uuid4().hex)
         patch.setattr(tempfile, "tempdir", None)
         yield home
+
+
+@pytest.fixture(scope="session", autouse=True)
+def signals_as_usual() -> None:
+    """Hear SIGHUP, and let ranks hear it: under ``nohup`` it is ignored, and that is inherited."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture(autouse=True)

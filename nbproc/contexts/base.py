@@ -36,6 +36,8 @@ from nbproc.ranks import warden
 from nbproc.states import RunState
 
 _log = logging.getLogger(__name__)
+_ASKING = 0.1
+"""Seconds that a launch may take before the run is shown: what shows it would keep the interpreter busy meanwhile."""
 
 
 class PContext(Looking, ABC):
@@ -92,7 +94,7 @@ class PContext(Looking, ABC):
     def start(self, *, begun: Callable[[PContext], object] | None = None) -> None:
         """Start the ranks and return when all have answered.
 
-        ``begun`` is called in this thread as soon as the run exists, before its ranks have answered.
+        ``begun`` is called in this thread when the ranks were asked for, or after a moment, whatever they answer.
 
         Blocks for milliseconds; at the first launch of a process, until the fork server has imported torch. Raises
         `StateError` if it was started before, `PayloadError` if something cannot be sent (nothing was started),
@@ -106,6 +108,7 @@ class PContext(Looking, ABC):
         try:
             supervisor = self._prepare(undo)
             supervisor.start()
+            self._await(Stage.ASKED, _ASKING)
             if begun is not None:
                 begun(self)
             else:
@@ -141,25 +144,27 @@ class PContext(Looking, ABC):
         if plan.nprocs > 1 and not any("OMP_NUM_THREADS" in {**base, **rank.env} for rank in plan.ranks):
             where = "--env" if plan.shown else "envs"
             self.notes += (f"OMP_NUM_THREADS=1 (unset; change with {where})",)
-        undo.callback(crew.close)
-        warden.current().ensure()
-        warden.current().mark(mark)
-        if trouble := warden.current().trouble:
-            self.notes += (trouble,)
-            _log.warning("%s", trouble)
-        reader.start()
-        at_exit.see_to(self)
-        self._supervisor = Supervisor(
-            self.name,
-            self._board,
-            self._ranks,
-            crew,
-            mark=mark,
-            grace=plan.grace,
-            timeout=plan.timeout,
-            done_words=plan.done_words,
-            on_close=undo.close,
-        )
+        with contextlib.ExitStack() as until_supervised:  # which closes it from then on
+            until_supervised.callback(crew.close)
+            warden.current().ensure()
+            warden.current().mark(mark)
+            if trouble := warden.current().trouble:
+                self.notes += (trouble,)
+                _log.warning("%s", trouble)
+            reader.start()
+            at_exit.see_to(self)
+            self._supervisor = Supervisor(
+                self.name,
+                self._board,
+                self._ranks,
+                crew,
+                mark=mark,
+                grace=plan.grace,
+                timeout=plan.timeout,
+                done_words=plan.done_words,
+                on_close=undo.close,
+            )
+            until_supervised.pop_all()
         return self._supervisor
 
     # ---------------------------------------------------------------- waiting

@@ -23,11 +23,13 @@ class Stage(enum.IntEnum):
     """How far a run is, for those who wait for it."""
 
     BEGUN = 0
-    ANSWERED = 1
+    ASKED = 1
+    """Every rank was asked for; those that stood by have their jobs."""
+    ANSWERED = 2
     """Every rank runs, or it is known that one never will."""
-    FINISHED = 2
+    FINISHED = 3
     """The result is known; processes may still be on their way out."""
-    CLOSED = 3
+    CLOSED = 4
     """No process, file or thread of the run is left."""
 
 

@@ -24,7 +24,7 @@ class Guarded:
     def add(self, process: reap.Process) -> None:
         """Guard a rank's process and the session that it leads."""
         self._processes.append(process)
-        warden.current().rank(process.pid)
+        warden.current().rank(process.pid, process.start)
 
     def add_below(self) -> None:
         """Note what hangs below the ranks now: once they are gone, nobody could tell."""

@@ -17,6 +17,8 @@ from nbproc.logs.lines import Stream
 from nbproc.logs.specs import LogsDest, RunFiles, flat_dest, private_run_dir, reify
 from nbproc.plan import FlatLogs, Plan
 
+_NOWHERE = Path(os.devnull)
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -42,7 +44,7 @@ class Layout:
     def log_file(self, rank: int, stream: Stream) -> Path | None:
         """Return the file that a stream goes to, None if it goes to none."""
         path = self.paths.get((rank, stream))
-        return None if path is None or path == Path(os.devnull) else path
+        return None if path is None or path == _NOWHERE else path
 
 
 def lay_out(
@@ -86,12 +88,14 @@ def _lay_out(
             mode=0o777 if given.log_dir else 0o700,
         )
         run_dir = given.log_dir or files.root
+        if given.log_dir:
+            files.make(n, mode=0o700)
     else:
         dest, result = reify(plan.logs, envs)
         run_dir = files.root
         if error_file := next((path for path in dest.error_files.values() if path not in ("", os.devnull)), ""):
             run_dir = Path(error_file).parent.parent
-    files.make(n, mode=0o700)
+        files.make(n, mode=0o700)
     paths: dict[tuple[int, Stream], Path | None] = {}
     teed, shown = set(), set()
     for stream, by_rank, tees, own in (
@@ -111,7 +115,7 @@ def _lay_out(
                 if path == "":
                     shown.add(key)
             else:
-                paths[key] = None if path == "" else Path(os.devnull)
+                paths[key] = None if path == "" else _NOWHERE
     error_files = {}
     for rank in range(n):
         path = dest.error_files.get(rank, "")

@@ -105,6 +105,7 @@ class Functions(Crew):
         self.notes: tuple[str, ...] = ()
         self._unsent = {rank.rank for rank in plan.ranks}
         self._shipment = None if plan.start_method == "fork" else self._pack()
+        self._sockets = layout.files.make_sockets()
 
     def _pack(self) -> payload.Shipment:
         plan = self._plan
@@ -166,7 +167,7 @@ class Functions(Crew):
             stdout=paths[Stream.OUT],
             stderr=paths[Stream.ERR],
             directory=files.rank(rank),
-            sockets=files.make_sockets(rank),
+            sockets=self._sockets,
             setup=self._setup,
         )
         own = streams.own(job.stdout, job.stderr)

@@ -168,6 +168,7 @@ class Supervisor:
                 self._selector.register(rank.process.job, selectors.EVENT_READ, (rank, "job"))
                 rank.listening = True
             self._meet(rank, rank.process)
+        self._board.reach(Stage.ASKED)
         for rank in self._ranks:
             if rank.state is RankState.WAITING:
                 self._board.set(rank, RankState.STOPPED, "was not started")

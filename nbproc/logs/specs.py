@@ -5,7 +5,6 @@ No other module knows a file name or builds a path inside a run directory.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import secrets
@@ -77,19 +76,22 @@ class RunFiles:
         """Return the directory of the figures and tables that a rank displayed."""
         return Path(f"{self.root}/{rank}/display")
 
-    def make_sockets(self, rank: int) -> Path | None:
-        """Make the directory for sockets of the libraries in a rank; None if its path is too long for a socket in it."""
-        path = self.rank(rank) / "sockets"
-        if len(os.fsencode(path)) > _LONGEST_SOCKETS:
+    @property
+    def sockets(self) -> Path:
+        """The directory for sockets of the libraries in all ranks."""
+        return Path(f"{self.root}/sockets")
+
+    def make_sockets(self) -> Path | None:
+        """Make the directory for sockets; None if its path is too long for a socket in it."""
+        if len(os.fsencode(self.sockets)) > _LONGEST_SOCKETS:
             return None
-        path.mkdir(mode=0o700, exist_ok=True)
-        return path
+        self.sockets.mkdir(mode=0o700, exist_ok=True)
+        return self.sockets
 
     def remove_sockets(self) -> None:
-        """Remove these directories with what is in them."""
-        with contextlib.suppress(OSError):  # this process is short of descriptors: they go with the run directory
-            for path in self.root.glob("*/sockets"):
-                shutil.rmtree(path, ignore_errors=True)
+        """Remove this directory with what is in it."""
+        # does nothing if this process is short of descriptors: it goes with the run directory
+        shutil.rmtree(self.sockets, ignore_errors=True)
 
     @property
     def filtered_stdout(self) -> Path:

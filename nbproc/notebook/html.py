@@ -191,7 +191,7 @@ def run_html(
     logs = logs or {}
     failed = report is not None and report.first is not None
     last = {rank: _last(log.lines) for rank, log in logs.items()}
-    parts = [_title(snapshot)]
+    parts = [title_html(snapshot)]
     if report is not None and failed:
         parts.append(report_html(report))
     elif snapshot.headline:
@@ -214,19 +214,30 @@ def run_html(
     return f'<div class="nbproc-run">{"".join(parts)}</div>'
 
 
-def _title(snapshot: Snapshot) -> str:
+def title_text(snapshot: Snapshot, name: str = "") -> str:
+    """Return a run in a line of text: ``trainer: succeeded, 4 ranks, 0:09``; ``name`` stands for its own."""
+    return f"{name or snapshot.name}: {snapshot.state.value}, {_size(snapshot)}"
+
+
+def title_html(snapshot: Snapshot, name: str = "") -> str:
+    """Return a run in a line: its state, its name (or ``name``), its number of ranks and the time it took."""
     colors = {
         RunState.FAILED: f"color:{_RED}",
         RunState.SUCCEEDED: "color:var(--jp-success-color1, #148a27)",
     }
-    words = snapshot.state.value
+    state = snapshot.state.value
+    name = escape(name or snapshot.name, quote=False)
+    return (
+        f'<p style="margin:4px 0"><strong class="nbproc-{state}" style="{colors.get(snapshot.state, "")}">{state}'
+        f'</strong> {name} <span style="{_FAINT}">{_size(snapshot)}</span></p>'
+    )
+
+
+def _size(snapshot: Snapshot) -> str:
     ranks = f"{snapshot.nprocs} rank{'' if snapshot.nprocs == 1 else 's'}"
-    time = ""
-    if snapshot.started is not None and snapshot.ended is not None:
-        time = f", {duration(snapshot.ended - snapshot.started)}"
-    state = f'<strong class="nbproc-{snapshot.state.value}" style="{colors.get(snapshot.state, "")}">{words}</strong>'
-    name = escape(snapshot.name, quote=False)
-    return f'<p style="margin:4px 0">{state} {name} <span style="{_FAINT}">{ranks}{time}</span></p>'
+    if snapshot.started is None or snapshot.ended is None:
+        return ranks
+    return f"{ranks}, {duration(snapshot.ended - snapshot.started)}"
 
 
 def _last(lines: Sequence[LineEvent]) -> str:

@@ -43,19 +43,24 @@ class Spawn(Magics, _Settings):
 
     def __init__(self, shell: Any) -> None:
         super().__init__(shell)
-        self._defaults = Options()
+        self._settings = Options()
         for name in _SETTINGS:
             self._take(name)
         self.observe(lambda change: self._take(change["name"]), names=list(_SETTINGS))
+
+    @property
+    def settings(self) -> Options:
+        """What `%spawn_config` and the profile have set for this session."""
+        return self._settings
 
     def _take(self, name: str) -> None:
         """Make a trait's value the session's setting."""
         option, value = _SETTINGS[name], getattr(self, name)
         several = value if option.repeats and isinstance(value, list | tuple) else [value]
         line = " ".join(f"{option.name} {_quoted(str(one))}" for one in several if one is not None)
-        base = replace(self._defaults, **{option.field: getattr(Options(), option.field)})
+        base = replace(self._settings, **{option.field: getattr(Options(), option.field)})
         try:
-            self._defaults = parse(line, "%spawn_config", base=base)
+            self._settings = parse(line, "%spawn_config", base=base)
         except OptionError as error:
             what = str(error).removeprefix("%spawn_config: ").removeprefix(option.name).strip()
             raise plainly(OptionError(f"c.Spawn.{name} = {what}")) from None
@@ -75,7 +80,7 @@ class Spawn(Magics, _Settings):
 
     def _spawn(self, line: str, cell: str | None) -> None:
         kind: Kind = "%spawn" if cell is None else "%%spawn"
-        options = parse(line, kind, namespace=self.shell.user_ns, base=self._defaults)
+        options = parse(line, kind, namespace=self.shell.user_ns, base=self._settings)
         if options.help:
             print(help_text(kind))  # noqa: T201 - what was asked for
             return
@@ -98,7 +103,7 @@ class Spawn(Magics, _Settings):
     def spawn_config(self, line: str) -> None:
         """Set what %%spawn does where its own line says nothing."""
         try:
-            options = parse(line, "%spawn_config", namespace=self.shell.user_ns, base=self._defaults)
+            options = parse(line, "%spawn_config", namespace=self.shell.user_ns, base=self._settings)
         except Exception as error:
             if is_plain(error):
                 plainly(error)
@@ -106,8 +111,8 @@ class Spawn(Magics, _Settings):
         if options.help:
             print(help_text("%spawn_config"))  # noqa: T201 - what was asked for
             return
-        self._defaults = Options() if options.reset else options
-        print(self._defaults.settings() or "nothing is set")  # noqa: T201 - the answer
+        self._settings = Options() if options.reset else options
+        print(self._settings.settings() or "nothing is set")  # noqa: T201 - the answer
 
 
 def _quoted(text: str) -> str:

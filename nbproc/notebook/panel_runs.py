@@ -7,8 +7,10 @@ import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from html import escape
 from typing import TYPE_CHECKING, Any
 
+from nbproc.notebook.html import title_html, title_text
 from nbproc.notebook.panel_code import default_name
 from nbproc.notebook.panel_values import Values
 from nbproc.states import RunState, Snapshot
@@ -62,10 +64,11 @@ class PanelRun:
             "nprocs": snapshot.nprocs,
             "started": snapshot.started,
             "ended": snapshot.ended,
-            "said": self._said(),
+            "said": self.said(),
         }
 
-    def _said(self) -> str:
+    def said(self) -> str:
+        """Return what the run says of its end: what it returned, why it failed, how it was stopped."""
         snapshot = self.context.snapshot()
         if snapshot.state is RunState.FAILED or (snapshot.state is RunState.STOPPING and self.context.failures):
             return self.context.report().headline
@@ -119,6 +122,21 @@ class PanelRuns:
         """Return all lines, newest first."""
         return [run.row() for run in list(self._runs)]
 
+    def saved(self) -> dict[str, str]:
+        """Return the list as it stands in a notebook without its widgets: how each run ended, in text and in HTML.
+
+        The form's style sheet hides it where the form stands.
+        """
+        lines, rows = [], []
+        for run in list(self._runs):
+            snapshot, call, said = run.context.snapshot(), call_words(run.values), run.said()
+            lines.append(title_text(snapshot, call) + (f"; {said}" if said else ""))
+            rows.append(title_html(snapshot, call) + _said_html(said))
+        return {
+            "text/plain": "\n".join(lines),
+            "text/html": f'<div class="nbproc-panel-runs">{"".join(rows)}</div>' if rows else "",
+        }
+
     def take_all(self) -> list[PanelRun]:
         """Give all runs to somebody else."""
         with self._lock:
@@ -161,6 +179,10 @@ def _one_value(values: ReturnValues, rank: int) -> str:
         return _clipped(repr(values[rank]))
     except Exception as error:
         return f"a value that cannot be shown ({type(error).__name__})"
+
+
+def _said_html(said: str) -> str:
+    return f'<p style="margin:0 0 4px 16px">{escape(said, quote=False)}</p>' if said else ""
 
 
 def _let_go(run: PanelRun) -> None:

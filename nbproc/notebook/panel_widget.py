@@ -18,12 +18,13 @@ from typing import TYPE_CHECKING, Any
 import anywidget
 import traitlets
 from IPython import get_ipython
-from IPython.display import display
+from IPython.display import DisplayHandle, display
 
 from nbproc.errors import NbprocError, StateError
 from nbproc.launch import context_of
 from nbproc.notebook import functions, planning
 from nbproc.notebook.busy import answer_while_busy
+from nbproc.notebook.magic import Spawn
 from nbproc.notebook.options import Options
 from nbproc.notebook.panel_check import Checked, check, free_variable
 from nbproc.notebook.panel_given import given_values
@@ -68,6 +69,8 @@ class Panel:
         self._seq = 0
         self._launches = 0
         self._prefix = ""
+        self._handle: DisplayHandle | None = None
+        self._saved: dict[str, str] = {}
         answer_while_busy(self.widget)
         self.widget.on_msg(self._receive)
 
@@ -89,6 +92,8 @@ class Panel:
             },
             raw=True,
         )
+        self._saved = self.runs.saved()
+        self._handle = display(self._saved, raw=True, display_id=True)
 
     def close(self) -> list[PanelRun]:
         """Give up the form. Returns its runs, which go on."""
@@ -176,6 +181,10 @@ class Panel:
             if [{**row, "now": 0} for row in rows] != [{**row, "now": 0} for row in self.widget.runs]:
                 now = time.time()
                 self.widget.runs = [{**row, "now": now} for row in rows]
+            saved = self.runs.saved()
+            if self._handle is not None and saved != self._saved:
+                self._saved = saved
+                self._handle.update(saved, raw=True)
 
     def _look_for_gpus(self) -> None:
         found = planning.count_gpus()
@@ -207,7 +216,7 @@ class Panel:
             self._begun(values, context)
 
         try:
-            context = context_of(plan(values, self._shell.user_ns, self._defaults()))
+            context = context_of(plan(values, self._shell.user_ns, _settings(self._shell)))
             context.start(begun=begin)
         except FieldError as error:
             with self._lock:
@@ -236,10 +245,6 @@ class Panel:
         if self._launches == number:
             self.widget.launch = {"number": number, "busy": False, "said": said}
 
-    def _defaults(self) -> Options | None:
-        """Return what `%spawn_config` has set: the equivalent code would have it too."""
-        magics = self._shell.magics_manager.registry.get("Spawn")
-        return getattr(magics, "_defaults", None)
 
 
 def _checked(found: Checked, errors: Mapping[str, str]) -> dict[str, Any]:
@@ -295,11 +300,16 @@ def _first_choice(shell: Any, asked: dict[str, Any]) -> dict[str, Any]:
     """What a fresh form has in its fields: what was asked for, and the notebook's only function."""
     own = [each for each in functions.functions(shell.user_ns, shell.user_ns_hidden) if each.own]
     first = {"function": own[0].name} if len(own) == 1 and "executable" not in asked else {}
-    magics = shell.magics_manager.registry.get("Spawn")
-    usual = getattr(getattr(magics, "_defaults", None), "nproc", None)
-    if isinstance(usual, int):
-        first["nprocs"] = str(usual)
+    usual = _settings(shell)
+    if usual is not None and isinstance(usual.nproc, int):
+        first["nprocs"] = str(usual.nproc)
     return {**first, **asked}
+
+
+def _settings(shell: Any) -> Options | None:
+    """Return what `%spawn_config` has set: the equivalent code would have it too."""
+    magics = shell.magics_manager.registry.get("Spawn")
+    return magics.settings if isinstance(magics, Spawn) else None
 
 
 def _load_magics(shell: Any) -> None:

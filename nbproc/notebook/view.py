@@ -61,7 +61,14 @@ class RunWidget(anywidget.AnyWidget):
 
     _esm = traitlets.Unicode().tag(sync=True)
     _css = traitlets.Unicode().tag(sync=True)
+    _anywidget_id = traitlets.Unicode(f"{__name__}.RunWidget").tag(sync=True)
     run_id = traitlets.Unicode().tag(sync=True)
+
+    def add_traits(self, **traits: Any) -> None:
+        """Add what the class does not have. Each widget that anywidget adds to gets a class of its own, for 2 ms."""
+        missing = {name: trait for name, trait in traits.items() if not self.has_trait(name)}
+        if missing:
+            super().add_traits(**missing)
 
 
 _layouts: list[ipywidgets.Layout] = []
@@ -87,6 +94,7 @@ class RunView:
         self._silence = Silence(ctx)
         self._seq = 0
         self._news: dict[str, Any] = {}
+        self._changed: Snapshot | None = None
         self._due = 0.0
         self._answers_turn = False
         self._saves = 0
@@ -126,7 +134,7 @@ class RunView:
         self._unsubscribe = self._ctx.subscribe(self._listen)
         with self._lock:
             self._take_history()
-            self._news_of(self._ctx.snapshot())
+            self._changed = self._ctx.snapshot()
             self._save_due = time.monotonic() + SAVE_PERIODS[0]
         return widget
 
@@ -147,7 +155,7 @@ class RunView:
     def _listen(self, event: Sequence[LineEvent] | Snapshot) -> None:
         with self._lock:
             if isinstance(event, Snapshot):
-                self._news_of(event)
+                self._changed = event
             else:
                 self._backlog.add(event)
                 self._silence.heard(event)
@@ -160,12 +168,6 @@ class RunView:
             return
         for rank in range(self._ctx.nprocs):
             self._backlog.add(history.rows(rank))
-
-    def _news_of(self, snapshot: Snapshot) -> None:
-        self._news["snap"] = wire.encode_snapshot(snapshot)
-        failure = self._failure()
-        if failure is not None:
-            self._news["failure"] = failure
 
     def _failure(self) -> dict[str, Any] | None:
         failures = dict(self._ctx.failures)
@@ -222,7 +224,10 @@ class RunView:
         return self._ctx.snapshot().state.ended
 
     def _idle(self) -> bool:
-        return not (self._backlog or self._news or self._outbox)
+        return not (self._new() or self._outbox)
+
+    def _new(self) -> bool:
+        return bool(self._backlog or self._news or self._changed)
 
     def _loop(self) -> None:
         usage_due = time.monotonic() + USAGE_PERIOD / 2
@@ -265,14 +270,17 @@ class RunView:
 
     def _next(self) -> tuple[dict[str, Any], list[bytes]]:
         # Answers and ticks take turns, so that neither a flood of lines nor a long download holds up the other.
-        new = bool(self._backlog or self._news)
-        if self._outbox and (not new or self._outbox[0][0]["t"] == "pong" or self._turn()):
+        if self._outbox and (not self._new() or self._outbox[0][0]["t"] == "pong" or self._turn()):
             return self._outbox.popleft()
         self._seq += 1
         events = self._backlog.take()
         runs, text = wire.encode_lines(events)
         message = {"t": "tick", "seq": self._seq, "now": time.time(), "runs": runs, **self._news}
-        self._news = {}
+        if self._changed is not None:
+            message["snap"] = wire.encode_snapshot(self._changed)
+            if (failure := self._failure()) is not None:
+                message["failure"] = failure
+        self._news, self._changed = {}, None
         return message, [text] if runs else []
 
     def _turn(self) -> bool:
@@ -307,7 +315,8 @@ class RunView:
         seen = self._hello or self._reader or not self._shown
         self._publish(update=True, widget=seen)
         if not seen:  # a saved widget state would hold the program; emptied first, it does not
-            self._widget._esm = self._widget._css = ""
+            with self._widget.hold_sync():
+                self._widget._esm = self._widget._css = ""
             self.close()
 
     def close(self) -> None:

@@ -106,10 +106,10 @@ class Job:
 
     ``environment`` is complete: it replaces the process's own. ``stdout`` and ``stderr`` are the files that the
     rank's descriptors 1 and 2 are pointed at, None for the caller's own, whose descriptors come with the job.
-    ``directory`` is the rank's own, in the private run directory; ``sockets`` is there, None if the path is too long for
-    sockets. ``setup`` names a function ("module:function") and
-    keyword arguments; it is called in the rank before anything of the user is unpickled, with ``directory`` too, and
-    what it returns is called when user code has ended.
+    ``directory`` is the rank's own, in the private run directory; ``sockets`` is there for all ranks,
+    None if the path is too long for sockets. ``setup`` names a function ("module:function") and keyword arguments; it
+    is called in the rank before anything of the user is unpickled, with ``directory`` too, and what it returns is
+    called when user code has ended.
     """
 
     rank: int

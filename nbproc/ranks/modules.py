@@ -18,7 +18,8 @@ import cloudpickle
 
 _INSTALLED = tuple({sysconfig.get_path(kind) + os.sep for kind in ("stdlib", "platstdlib", "purelib", "platlib")})
 """Where the standard library and installed packages lie."""
-
+_OURS = __name__.partition(".")[0]
+"""The package that every rank runs on."""
 
 _lock = threading.Lock()
 _users: Counter[str] = Counter()
@@ -61,6 +62,8 @@ class ByValue:
 def can_be_imported(module: types.ModuleType) -> bool:
     """Return whether another process with the same path could import a module that this one has."""
     name = module.__name__
+    if name.partition(".")[0] == _OURS:
+        return True
     parent, _, last = name.rpartition(".")
     above = sys.modules.get(parent) if parent else None
     spec = getattr(module, "__spec__", None)

@@ -68,18 +68,20 @@ class Forked(RankProcess):
     """A child of the fork server."""
 
     def __init__(
-        self, environment: Mapping[str, str] | None = None, *, later_from: client.Server | None = None
+        self,
+        environment: Mapping[str, str] | None = None,
+        *,
+        server: client.Server | None = None,
+        word: bytes = wire.REQUEST,
     ) -> None:
-        """Ask for one that fits this environment (default: this process's own); from ``later_from`` for one
-        that is made when the server has seen to itself.
+        """Ask ``server`` for one, or (default) the server that fits this environment or this process's own.
+
+        With ``word=wire.LATER`` a server that is named makes it when it has seen to itself.
 
         Raises `LaunchError` if there can be no server, `OSError` if this process has no descriptors left.
         """
         with _making_one():
-            if later_from is None:
-                self.server, requested = client.request(environment)
-            else:
-                self.server, requested = later_from, later_from.request(wire.LATER)
+            self.server, requested = client.request(environment) if server is None else (server, server.request(word))
             self.job = requested.job
             self._said = requested.said
             self._status = requested.status

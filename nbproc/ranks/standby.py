@@ -15,7 +15,7 @@ import time
 from collections.abc import Mapping
 
 from nbproc.errors import LaunchError
-from nbproc.ranks import client, warden
+from nbproc.ranks import client, warden, wire
 from nbproc.ranks.process import Forked, Lost
 
 DEFAULT_LIMIT = 8
@@ -74,7 +74,7 @@ class _Pool:
             missing = min(wanted, limit()) - len(self.ranks)
             for _ in range(missing):
                 try:
-                    self.ranks.append(Forked())
+                    self.ranks.append(Forked(server=server))
                 except (OSError, LaunchError):
                     return  # short of something now: the next launch starts its ranks itself
 
@@ -84,7 +84,7 @@ class _Pool:
         fresh: list[Forked] = []
         with contextlib.suppress(OSError, LaunchError, Lost):
             for _ in range(min(count, limit())):
-                fresh.append(Forked(later_from=server))  # noqa: PERF401 - those that were asked for are kept if one fails
+                fresh.append(Forked(server=server, word=wire.LATER))  # noqa: PERF401 - those that were asked for are kept if one fails
             deadline = time.monotonic() + _RENEWAL
             for rank in fresh:
                 _meet(rank, deadline)

@@ -49,9 +49,9 @@ class Warden:
         """Its children, and itself, end with this process."""
         self._tell(f"pid {pid}", f"server {pid} {reap.start_time(pid)}")
 
-    def rank(self, pid: int) -> None:
-        """The session that this process leads ends with this process."""
-        self._tell(f"pid {pid}", f"rank {pid} {reap.start_time(pid)}")
+    def rank(self, pid: int, start: int | None = None) -> None:
+        """The session that this process leads ends with this process. ``start`` is its start time, if it is known."""
+        self._tell(f"pid {pid}", f"rank {pid} {reap.start_time(pid) if start is None else start}")
 
     def gone(self, pid: int) -> None:
         """It has ended and nothing of its session is left."""

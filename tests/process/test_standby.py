@@ -16,7 +16,7 @@ import pytest
 
 import nbproc
 from leftovers import GRACE
-from nbproc.ranks import client, pages, process, standby
+from nbproc.ranks import client, pages, process, standby, wire
 
 
 @pytest.fixture(autouse=True)
@@ -314,7 +314,7 @@ def test_they_are_renewed_when_the_server_has_seen_to_itself() -> None:
 
 def test_what_is_asked_for_later_goes_with_the_server() -> None:
     client.close()
-    rank = process.Forked(later_from=client.current())
+    rank = process.Forked(server=client.current(), word=wire.LATER)
     os.kill(client.current().pid or 0, signal.SIGKILL)
     select.select([rank], [], [], 60)
     with pytest.raises(process.Lost):

@@ -74,6 +74,23 @@ def test_the_newest_is_first_and_its_line_changes_with_it(runs: Runs) -> None:
     assert (row["state"], row["said"], row["started"], row["ended"]) == ("succeeded", "0: 16, 1: 17", 1.0, 3.5)
 
 
+def test_a_notebook_without_widgets_has_the_list_with_how_each_run_ended(runs: Runs) -> None:
+    """Given a run that succeeded and one that was stopped, then what is saved says both, newest first."""
+    assert runs.list.saved() == {"text/plain": "", "text/html": ""}
+    good, stopped = runs.add(16, 17), runs.add()
+    end(good, RunState.SUCCEEDED)
+    assert runs.ready.wait(10) or good.result
+    good.read_result()
+    end(stopped, RunState.STOPPED, "stopped by you in 0.1 s; nothing left <running>")
+    saved = runs.list.saved()
+    assert saved["text/plain"].splitlines() == [
+        "train(cfg): stopped, 2 ranks, 0:02; stopped by you in 0.1 s; nothing left <running>",
+        "train(cfg): succeeded, 2 ranks, 0:02; 0: 16, 1: 17",
+    ]
+    assert 'class="nbproc-panel-runs"' in saved["text/html"]
+    assert "nothing left &lt;running&gt;" in saved["text/html"]
+
+
 def test_equal_results_are_said_once_and_none_is_not_said(runs: Runs) -> None:
     same = runs.add("x", "x")
     end(same, RunState.SUCCEEDED)

@@ -44,9 +44,12 @@ export function eat(event: Event): void {
   event.stopPropagation();
 }
 
-/** Where an arrow key, Home or End leads to in a row of n things; undefined for another key. */
-export function along(event: KeyboardEvent, at: number, n: number): number | undefined {
-  const to = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: n - 1 }[event.key];
+/** Where an arrow key, Home or End leads to in a row of n things; undefined for another key. In rows of `columns`
+ * the keys up and down lead somewhere too. */
+export function along(event: KeyboardEvent, at: number, n: number, columns = 0): number | undefined {
+  const { key } = event;
+  let to = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: n - 1 }[key];
+  if (columns && n > columns) to ??= { ArrowDown: at + columns, ArrowUp: at - columns }[key];
   if (to === undefined) return to;
   eat(event);
   return (to + n) % n;

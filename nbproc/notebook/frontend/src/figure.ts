@@ -3,8 +3,8 @@
 import { h, on } from "./dom";
 import type { Row } from "./lines";
 import { min } from "./numbers";
-import type { Theme } from "./paint";
 import type { RunStore } from "./store";
+import type { Theme } from "./theme";
 
 export interface Note {
   /** The display's number in its rank, null for a remark. */

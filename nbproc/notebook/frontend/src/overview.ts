@@ -6,7 +6,8 @@ import { DISPLAY, type Row } from "./lines";
 import { floor, max } from "./numbers";
 import { draw, type Theme } from "./paint";
 import { ended } from "./protocol";
-import type { RankLog, RunStore } from "./store";
+import type { RankLog } from "./logs";
+import type { RunStore } from "./store";
 
 const COLUMNS: [label: string, classes?: string, title?: string][] = [
   ["Rank"],

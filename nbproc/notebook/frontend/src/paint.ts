@@ -4,6 +4,7 @@ import { parse, readable, type Style } from "./ansi";
 import { h } from "./dom";
 import { count } from "./format";
 import { min } from "./numbers";
+import type { Theme } from "./theme";
 
 export interface Mark {
   start: number;
@@ -13,12 +14,6 @@ export interface Mark {
 
 /** The most that is drawn of a line that is not wrapped. */
 export const DRAWN = 4_000;
-
-export interface Theme {
-  dark: boolean;
-  background: number[];
-  ink: number[];
-}
 
 export function matches(expression: RegExp, text: string, limit = 500): [number, number][] {
   const found: [number, number][] = [];

@@ -1,6 +1,7 @@
 import { beforeEach, describe, expect, it, vi } from "vitest";
 import type { Message, Run, Snap, Tick } from "../src/protocol";
-import { LINES_PER_RANK, runStore, type RunStore } from "../src/store";
+import { LINES_PER_RANK } from "../src/logs";
+import { runStore, type RunStore } from "../src/store";
 
 const encode = (lines: string[]): Uint8Array => new TextEncoder().encode(lines.join("\n"));
 const snap = (n: number, state: Snap["state"] = "running"): Snap => ({
