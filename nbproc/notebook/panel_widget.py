@@ -246,7 +246,6 @@ class Panel:
             self.widget.launch = {"number": number, "busy": False, "said": said}
 
 
-
 def _checked(found: Checked, errors: Mapping[str, str]) -> dict[str, Any]:
     return {
         "errors": dict(errors),
