@@ -116,7 +116,7 @@ def _written(option: Option, value: Any) -> list[str]:
 
 
 def _quoted(text: str) -> str:
-    return text if re.fullmatch(r"[^\s'\"\\$]+", text) else "'" + text.replace("'", "'\\''") + "'"
+    return text if re.fullmatch(r"(?!#)[^\s'\"\\$]+", text) else "'" + text.replace("'", "'\\''") + "'"
 
 
 def parse(
@@ -168,7 +168,9 @@ class _Reader:
 
     def read(self, line: str) -> dict[str, Any]:
         at = 0
-        while not self._call_begins(line, at) and (word := next(words(line, at), None)) is not None:
+        while not _comment(line, at) and not self._call_begins(line, at):
+            if (word := next(words(line, at), None)) is None:
+                break
             if word.raw == "--":
                 self._program(line, word.end)
                 break
@@ -230,6 +232,11 @@ class _Reader:
         if attached is not None:
             value, end = _after(word, len(word.raw) - len(attached)), word.end
         else:
+            if comment := _comment(line, word.end):
+                quoted = _quoted(comment.split()[0])
+                raise OptionError(
+                    f"{flag} needs a value: {flag} {option.metavar} (# begins a comment; {quoted} does not)"
+                )
             following = next(words(line, word.end), None)
             if following is None or (following.plain and _is_flag(following.raw, self._flags)):
                 raise OptionError(f"{flag} needs a value: {flag} {option.metavar}")
@@ -247,6 +254,12 @@ class _Reader:
         except OptionError as error:
             raise OptionError(f"{flag} {_shown(value)}: {error}") from None
         self._found[option.field] = (*self._found.get(option.field, ()), read) if option.repeats else read
+
+
+def _comment(line: str, at: int) -> str:
+    """Return the rest of the line if it is a comment, else ""."""
+    rest = line[at:].lstrip()
+    return rest if rest.startswith("#") and (at == 0 or line[at].isspace()) else ""
 
 
 def _shown(value: Template) -> str:

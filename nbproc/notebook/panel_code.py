@@ -50,7 +50,7 @@ def option_parts(values: Values) -> Iterator[tuple[str, str]]:
         if mask := mask_of(values, field):
             yield field, f"{flag} {mask}"
     for word, source in text.cut(values.filters):
-        yield "filters", f"--filter {source if not source.startswith('-') else text.quoted(word.raw)}"
+        yield "filters", f"--filter {source if not source.startswith(('-', '#')) else text.quoted(word.raw)}"
     if directory := values.log_dir.strip():
         yield "log_dir", f"--log-dir {text.quoted(directory)}"
 

@@ -144,13 +144,13 @@ def settings(text: str) -> Iterator[str]:
 
 def quoted(text: str) -> str:
     """Write a text as one word of an option line; `$name` and `{expression}` in it stay what they are."""
-    if _PLAIN.fullmatch(text) and not text.startswith("-"):
+    if _PLAIN.fullmatch(text) and not text.startswith(("-", "#")):
         return text
     try:
         found = tuple(words(text))
     except OptionError:
         found = ()
-    if len(found) == 1 and found[0].start == 0 and found[0].end == len(text) and not text.startswith("-"):
+    if len(found) == 1 and found[0].start == 0 and found[0].end == len(text) and not text.startswith(("-", "#")):
         return text  # it was written with quotes, or a space stands in braces
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 

@@ -65,6 +65,10 @@ def options(line: str, kind: Kind = "%%spawn", base: Options | None = None) -> O
         ("{opts} --timeout 6", "timeout", 6.0),
         ("--help", "help", True),
         ("-n 2 -h", "help", True),
+        ("-n 2 # don't count {these", "nproc", 2),
+        ("-n 2\t#two ranks", "nproc", 2),
+        ("-n 2 --name a#b", "name", "a#b"),
+        ("-n 2 --filter '#' --filter \"# x\" --name z # it", "filters", ("#", "# x")),
     ],
 )
 def test_an_option_is_read(line: str, field: str, value: object) -> None:
@@ -76,6 +80,9 @@ def test_an_option_is_read(line: str, field: str, value: object) -> None:
     [
         ("", "how many ranks? Say -n 4, or -n gpu, or %spawn_config -n 4"),
         ("-n", "-n needs a value: -n N"),
+        ("# -n 2", "how many ranks?"),
+        ("-n # two", "-n needs a value: -n N (# begins a comment"),
+        ("-n 2 --filter #tag # x", "--filter needs a value: --filter TEXT (# begins a comment; '#tag' does not)"),
         ("-n --detach", "-n needs a value"),
         ("-n 0", "-n 0: expected a number of ranks from 1, or gpu, cpu, auto"),
         ("-n -1", "-n -1: expected a number of ranks"),
@@ -136,6 +143,7 @@ def test_a_program_and_its_arguments() -> None:
         *("--of", "2", "1", "{x}", "3 ranks", "/home/ada"),
     )
     assert read.call == ""
+    assert options("-n 1 -- python train.py # all", "%spawn").arguments(1)[0] == ("python", "train.py", "#", "all")
 
 
 @pytest.mark.parametrize(
@@ -150,6 +158,7 @@ def test_a_call_is_left_as_it_was_written(call: str) -> None:
     ("line", "words"),
     [
         ("-n 2", "nothing to run; write a call"),
+        ("-n 2 # f(x)", "nothing to run; write a call"),
         ("-n 2 --", "no program after --"),
         ("-n 2 -- echo {nope}", "{nope}: nope is not defined"),
         ("f(x)", "how many ranks?"),
@@ -183,6 +192,7 @@ def test_what_a_session_added_up_is_added_to() -> None:
         "-n 4 --timeout 600",
         "-n gpu --env '1:A=b c' --env S={rank} --filter 'it'\\''s'",
         "-t 0:3,1:0 -r 1 --no-check",
+        "--filter '#tag'",
         "",
     ],
 )

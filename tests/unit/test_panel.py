@@ -276,7 +276,7 @@ FORMS = {
         start_method="spawn",
         redirects="1",
         tee="2",
-        filters="loss 'val acc' -x",
+        filters="loss 'val acc' -x #y",
         timeout="60",
     ),
     "a program": Values(program=True, executable="python", arguments="-c 'print(1)' --lr {cfg['a']} --rank {rank}"),
