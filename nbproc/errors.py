@@ -42,6 +42,10 @@ class ExecutableError(LaunchError, FileNotFoundError):
     """The executable that the ranks should be is missing or cannot be executed."""
 
 
+class DependencyError(NbprocError, ImportError):
+    """A package that this needs is not installed, or is too old. Attribute: ``name`` (str), the package."""
+
+
 class StateError(NbprocError, RuntimeError, ValueError):
     """The context cannot do this in its present state (started twice, a result that is not there yet)."""
 

@@ -3,22 +3,23 @@
     import nbproc.multiprocessing as mp          # was: import torch.multiprocessing as mp
 
 `spawn`, `start_processes`, the contexts and the exceptions are nbproc's; every other name is torch's, and torch is
-imported when one of these is first asked for.
+imported when one of these is first asked for. Where torch is not installed, that raises an ImportError which says so.
 """
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from nbproc import launch
 from nbproc.contexts.processes import ProcessContext
 from nbproc.contexts.processes import SpawnContext as SpawnContext
+from nbproc.errors import DependencyError
 from nbproc.errors import ProcessException as ProcessException
 from nbproc.errors import ProcessExitedException as ProcessExitedException
 from nbproc.errors import ProcessRaisedException as ProcessRaisedException
 from nbproc.launch import spawn as spawn
+from nbproc.needs import torch_module
 from nbproc.sharing import get_all_sharing_strategies as get_all_sharing_strategies
 from nbproc.sharing import get_sharing_strategy as get_sharing_strategy
 from nbproc.sharing import set_sharing_strategy as set_sharing_strategy
@@ -53,14 +54,22 @@ def start_processes(
 
 
 def __getattr__(name: str) -> Any:
-    torch_multiprocessing = importlib.import_module("torch.multiprocessing")
-    if name == "__all__":
-        return sorted({*torch_multiprocessing.__all__, *_OURS})
     try:
-        return getattr(torch_multiprocessing, name)
+        torchs = torch_module("torch.multiprocessing", f"{__name__}.{name}")
+    except DependencyError:
+        if name.startswith("__") and name != "__all__":  # somebody looks at the module: inspect, doctest, a debugger
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
+        raise
+    if name == "__all__":
+        return sorted({*torchs.__all__, *_OURS})
+    try:
+        return getattr(torchs, name)
     except AttributeError:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
 
 
 def __dir__() -> list[str]:
-    return sorted({*_OURS, *dir(importlib.import_module("torch.multiprocessing"))})
+    try:
+        return sorted({*_OURS, *dir(torch_module("torch.multiprocessing", f"dir({__name__})"))})
+    except DependencyError:
+        return sorted(_OURS)

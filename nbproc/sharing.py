@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
+from nbproc.needs import torch_module
+
+_HOME = "torch.multiprocessing"
+
 
 def get_all_sharing_strategies() -> set[str]:
     """Return the strategies that this system has. Raises ImportError if torch is not installed."""
-    import torch.multiprocessing
-
-    return set(torch.multiprocessing.get_all_sharing_strategies())  # type: ignore[no-untyped-call]  # torch has no types here
+    return set(torch_module(_HOME, "get_all_sharing_strategies()").get_all_sharing_strategies())
 
 
 def get_sharing_strategy() -> str:
     """Return the strategy in use, which holds in ranks too. Raises ImportError if torch is not installed."""
-    import torch.multiprocessing
-
-    return str(torch.multiprocessing.get_sharing_strategy())  # type: ignore[no-untyped-call]  # torch has no types here
+    return str(torch_module(_HOME, "get_sharing_strategy()").get_sharing_strategy())
 
 
 def set_sharing_strategy(new_strategy: str) -> None:
     """Set the strategy, for this process and the ranks it launches. Raises ImportError if torch is not installed."""
-    import torch.multiprocessing
-
-    torch.multiprocessing.set_sharing_strategy(new_strategy)  # type: ignore[no-untyped-call]  # torch has no types here
+    torch_module(_HOME, f"set_sharing_strategy({new_strategy!r})").set_sharing_strategy(new_strategy)

@@ -6,11 +6,11 @@ https://docs.pytorch.org/docs/stable/elastic/numa.html
 from __future__ import annotations
 
 import dataclasses
-import importlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from nbproc.errors import ArgumentError, LaunchError
+from nbproc.needs import torch_module
 from nbproc.plan import Plan, RankPlan
 
 
@@ -46,7 +46,7 @@ def command(rank: int, options: object, words: Sequence[str]) -> list[str]:
 
 def _torchs(name: str) -> Callable[..., Any]:
     # Private: torch applies the options in its own launchers only, and offers no public way.
-    found: Callable[..., Any] | None = getattr(importlib.import_module("torch.numa.binding"), name, None)
+    found: Callable[..., Any] | None = getattr(torch_module("torch.numa.binding", "numa_options"), name, None)
     if found is None:
         raise LaunchError(f"numa_options: this version of torch has no {name}; leave numa_options out")
     return found

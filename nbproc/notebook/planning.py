@@ -17,6 +17,7 @@ from typing import Any, cast
 
 from nbproc.errors import OptionError, PlanError
 from nbproc.logs.specs import private_run_dir, release_run_dir
+from nbproc.needs import torch_module
 from nbproc.notebook import cell as cells
 from nbproc.notebook.options import Options
 from nbproc.plan import Plan, flat_logs, make_plan
@@ -213,9 +214,9 @@ def count_gpus() -> int:
 def _numa(mode: str | None) -> object | None:
     if mode is None:
         return None
-    from torch.numa.binding import AffinityMode, NumaOptions
-
-    return NumaOptions(affinity_mode=AffinityMode(mode))
+    binding = torch_module("torch.numa.binding", "--numa-binding")
+    numa: object = binding.NumaOptions(affinity_mode=binding.AffinityMode(mode))
+    return numa
 
 
 def _program(program: str) -> str:
