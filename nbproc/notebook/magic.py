@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,9 +12,9 @@ from traitlets.traitlets import MetaHasTraits
 
 from nbproc import surroundings
 from nbproc.errors import OptionError
-from nbproc.notebook import planning
-from nbproc.notebook.option_help import complete, help_text
-from nbproc.notebook.option_table import KINDS, TABLE, Kind
+from nbproc.notebook import completion, planning
+from nbproc.notebook.option_help import help_text
+from nbproc.notebook.option_table import TABLE, Kind
 from nbproc.notebook.options import Options, parse
 from nbproc.notebook.running import in_cell, is_plain, plainly, run
 from nbproc.plan import Plan
@@ -124,22 +122,6 @@ Spawn.spawn_config.__doc__ = help_text("%spawn_config")
 
 
 def register(shell: Any) -> None:
-    """Register the magics with a shell, and the completion of their options."""
+    """Register the magics with a shell, and the completion of their lines."""
     shell.register_magics(Spawn)
-    for kind in KINDS:
-        shell.set_hook("complete_command", _completer(shell, kind), str_key=kind)
-
-
-def _completer(shell: Any, kind: Kind) -> Callable[[object, Any], Sequence[str]]:
-    def candidates(_: object, event: Any) -> Sequence[str]:
-        typed = getattr(event, "text_until_cursor", event.line)
-        names = [name for name in shell.user_ns if not name.startswith("_")]
-        line = typed.partition(" ")[2]
-        known = len(line.rpartition(" ")[2]) - len(event.symbol)  # of the word, what IPython takes as it stands
-        found = [word[known:] for word in complete(line, kind, names)]
-        if not found and kind == "%spawn" and " -- " not in line and event.symbol.isidentifier():
-            known_here = {*names, *vars(builtins), "rank", "world_size"}  # of attributes IPython knows more
-            return sorted(name for name in known_here if name.startswith(event.symbol))
-        return found
-
-    return candidates
+    completion.register(shell)

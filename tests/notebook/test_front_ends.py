@@ -40,6 +40,26 @@ def test_tab_completes_options_and_names(kernel: Kernel, typed: str, offered: li
     assert [one for one in found if one in offered] == offered, found
 
 
+@pytest.mark.parametrize("jedi", [True, False])
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("%spawn -n 2 settings.", ["depth", "width"]),
+        ("%spawn -n 2 settings.wi", ["width"]),
+        ("%spawn -n 2 train_model(x=settings.d", ["depth"]),
+        ("%spawn -n 2 train_model(many['one'].", ["depth", "width"]),
+        ("%spawn -n 2 -- python train.py {settings.w", ["width"]),
+        ("%%spawn -n {settings.de", ["depth"]),
+    ],
+)
+def test_tab_completes_attributes(kernel: Kernel, typed: str, offered: list[str], jedi: bool) -> None:
+    kernel.run(
+        "import types\nsettings = types.SimpleNamespace(width=3, depth=4)\nmany = {'one': settings}\n"
+        f"get_ipython().Completer.use_jedi = {jedi}"
+    )
+    assert [one.rpartition(".")[2] for one in kernel.complete(typed)] == offered
+
+
 def test_tab_completes_python_in_the_cell(kernel: Kernel) -> None:
     assert "train_model" in kernel.complete("%%spawn -n 2\ntrain_mo")
     assert not [one for one in kernel.complete("%%spawn -n 2\ntrain_mo") if one.startswith("--")]
