@@ -66,7 +66,8 @@ class SpawnError(NbprocError, RuntimeError):
     """A run failed. ``str(error)`` is the whole explanation, the first cause on top.
 
     Attributes: ``failures`` (rank -> `ProcessFailure`), ``result`` (the `RunProcsResult`), ``colored`` (the
-    explanation for a terminal with colours).
+    explanation for a terminal with colours), ``brief`` (what IPython shows the first time, where the explanation
+    stands on the screen already; "" for all of it).
     """
 
     def __init__(
@@ -80,10 +81,12 @@ class SpawnError(NbprocError, RuntimeError):
         self.failures = dict(failures)
         self.result = result
         self.colored = colored
+        self.brief = ""
 
     def _render_traceback_(self) -> list[str]:
         """Give IPython the explanation in place of the stack of the call that waited."""
-        return (self.colored or str(self)).splitlines()
+        brief, self.brief = self.brief, ""
+        return (brief or self.colored or str(self)).splitlines()
 
 
 class ProcessException(NbprocError):

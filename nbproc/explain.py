@@ -215,6 +215,11 @@ def text(report: Report, *, color: bool = False) -> str:
     return "\n".join("".join(_ansi(piece, color) for piece in line).rstrip() for line in lines)
 
 
+def first_line(report: Report, *, color: bool = False) -> str:
+    """Return the headline as `text` begins with it."""
+    return "".join(_ansi(piece, color) for piece in head(report))
+
+
 def _ansi(piece: Piece, color: bool) -> str:
     if not color or not piece.text or piece.style in (Style.PLAIN, Style.FAILING):
         return piece.text

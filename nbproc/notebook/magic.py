@@ -67,6 +67,7 @@ class Spawn(Magics, _Settings):
     @line_cell_magic
     def spawn(self, line: str, cell: str | None = None) -> None:
         """Run the cell, or a call, on n processes."""
+        __tracebackhide__ = True  # of %debug
         try:
             self._spawn(line, cell)
         except SyntaxError as error:
@@ -77,6 +78,7 @@ class Spawn(Magics, _Settings):
             raise
 
     def _spawn(self, line: str, cell: str | None) -> None:
+        __tracebackhide__ = True
         kind: Kind = "%spawn" if cell is None else "%%spawn"
         options = parse(line, kind, namespace=self.shell.user_ns, base=self._settings)
         if options.help:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar, cast
+from typing import Any, NoReturn, TypeVar, cast
 
+from nbproc import explain
 from nbproc.contexts.base import PContext
 from nbproc.errors import NbprocError, PlanError
 from nbproc.launch import context_of
@@ -12,12 +13,15 @@ from nbproc.notebook.shown import Quiet, show
 from nbproc.plan import Plan
 from nbproc.states import RunState
 
+_WHERE_THE_WHOLE_IS = "The view above explains it; %tb prints the whole here."
+
 
 def run(shell: Any, plan: Plan, options: Options) -> None:
     """Run a plan for a cell; blocks until its end, or with ``--detach`` until it has started.
 
     Raises `SpawnError` with the whole explanation if a rank failed, KeyboardInterrupt if the run was stopped.
     """
+    __tracebackhide__ = True  # of %debug
     context = context_of(plan)
     try:
         showing = Quiet(context) if options.quiet else show(shell, context, detached=options.detach)
@@ -44,7 +48,7 @@ def run(shell: Any, plan: Plan, options: Options) -> None:
         for words in _lost_values(context):
             print(words)  # noqa: T201 - a succeeded run, and yet something is missing
     elif options.check:
-        raise _failed(context, shell)
+        _raise(_failed(context, shell, brief=showing.explains))
     else:
         showing.explain(context.report())
 
@@ -62,11 +66,20 @@ def _lost_values(context: PContext) -> list[str]:
     return [words for rank in values if (words := values.trouble(rank))]
 
 
-def _failed(context: PContext, shell: Any) -> NbprocError:
+def _failed(context: PContext, shell: Any, *, brief: bool) -> NbprocError:
     error = context.error()
-    if not has_colors(shell):
+    colors = has_colors(shell)
+    if not colors:
         error.colored = ""
+    if brief:  # twice the same on one screen is hard to read
+        error.brief = f"{explain.first_line(context.report(), color=colors)}\n{_WHERE_THE_WHOLE_IS}"
     return error
+
+
+def _raise(error: NbprocError) -> NoReturn:
+    # %debug shows these lines: the process of the rank has ended, so there is nothing of it to look at.
+    # %tb prints the rank's traceback.
+    raise error
 
 
 def has_colors(shell: Any) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 from nbproc import explain
 from nbproc.contexts.base import PContext
 from nbproc.contexts.results import RunProcsResult
-from nbproc.notebook import echo
+from nbproc.notebook import echo, front_ends
 from nbproc.states import RankState, RunState
 
 _VALUE_LINES = 12
@@ -23,6 +23,11 @@ class Showing:
 
     def finish(self) -> None:
         """Show what is left, and how it ended."""
+
+    @property
+    def explains(self) -> bool:
+        """Whether whoever ran the cell sees there why the run failed, as far as one can know."""
+        return False
 
     def say(self, text: str) -> None:
         """Say a last line, where nothing else says it."""
@@ -58,6 +63,10 @@ class _View(Showing):
 
     def finish(self) -> None:
         self._view.finish()
+
+    @property
+    def explains(self) -> bool:
+        return front_ends.shows_views(front_ends.current())
 
 
 def show(shell: Any, context: PContext, *, detached: bool = False) -> Showing:

@@ -23,7 +23,7 @@ import traitlets
 from IPython.core.getipython import get_ipython
 from IPython.display import display
 
-from nbproc.notebook import wire
+from nbproc.notebook import front_ends, wire
 from nbproc.notebook.bundle import bundle
 from nbproc.notebook.busy import answer_while_busy, pump
 from nbproc.notebook.replies import Replies
@@ -100,6 +100,7 @@ class RunView:
         self._saves = 0
         self._save_due = 0.0
         self._hello = False
+        self._front_end = ""
         self._reader = True
         self._saved_whole = False
         self._shown = False
@@ -112,6 +113,7 @@ class RunView:
         """Display the view in the current output. Call it once, on the thread that runs the cell; does not block."""
         self._shown = True
         self._reader = _has_reader()
+        self._front_end = front_ends.current()
         self._prepare()
         self._publish(update=False)
         self._run_thread()
@@ -189,7 +191,9 @@ class RunView:
             self._ctx.kill()
         elif kind in ("hello", "ping"):
             self._say({"t": "pong", "to": client, "seq": self._seq})
-            self._hello = self._hello or kind == "hello"
+            if kind == "hello":
+                self._hello = True
+                front_ends.note(self._front_end)
         elif kind == "replay":
             with self._lock:
                 seq, snapshot = self._seq, wire.encode_snapshot(self._ctx.snapshot())
