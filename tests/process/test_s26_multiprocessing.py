@@ -91,7 +91,7 @@ def test_an_example_of_torchs_page_with_the_import_line_changed(tmp_path: Path) 
             queue = mp.get_context("spawn").SimpleQueue()
             mp.spawn(train, args=(model, queue), nprocs=2, join=True)
             assert sorted([queue.get(), queue.get()]) == [0, 1]
-            assert before < model.weight.item() <= before + 2
+            assert before < model.weight.item() < before + 2.01  # two additions, of which one may be lost
             print("ok")
     """
     assert plain.lines(tmp_path, script) == ["ok"]
