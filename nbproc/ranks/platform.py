@@ -6,6 +6,7 @@ all three off, so that the other way is tested on Linux too.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import tempfile
@@ -53,3 +54,10 @@ def proc_dir(pid: int | str = "self") -> Path | None:
     """Return /proc/<pid>, or None where /proc is not to be used or the process is gone."""
     path = Path("/proc", str(pid))
     return path if use_linux_features() and path.is_dir() else None
+
+
+def name_process(name: str) -> None:
+    """Name this process for ``top``, ``ps -e`` and their like (at most 15 bytes); nothing where that is not possible."""
+    if use_linux_features():
+        with contextlib.suppress(OSError), open("/proc/self/comm", "w") as file:
+            file.write(name)

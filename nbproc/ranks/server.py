@@ -22,7 +22,7 @@ import time
 from collections.abc import Iterator
 from typing import NoReturn
 
-from nbproc.ranks import ahead, client, pages, reap, wire
+from nbproc.ranks import ahead, client, pages, platform, reap, wire
 from nbproc.ranks.wire import BORN, DESCRIPTORS, ENDED, LATER, REQUEST
 
 _QUIET = 4.0
@@ -37,6 +37,7 @@ def main(control_fd: int, preload: list[str]) -> NoReturn:
     """Import the modules named, then fork ranks on request until all clients are gone. Does not return."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    platform.name_process("nbproc server")
     gc.disable()  # importing is faster without, by an eighth; a rank has it on
     control = wire.at(control_fd)
     kind = client.kind_of(os.environ)  # before libraries add to the environment

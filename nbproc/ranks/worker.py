@@ -29,7 +29,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from nbproc.failures import error_data, exit_status, write_error
-from nbproc.ranks import identity, parcel, payload, results, streams, threads, wire
+from nbproc.ranks import identity, parcel, payload, platform, results, streams, threads, wire
 from nbproc.ranks.job import Job
 from nbproc.ranks.wire import Kind
 
@@ -54,6 +54,7 @@ def run(sock: socket.socket, *, troubles: Sequence[str] = (), inherited: Inherit
     if inherited is not None:
         atexit._clear()  # private, and documented by its use in multiprocessing: the caller's hooks are not ours to run
         identity.inherit()
+    platform.name_process("nbproc standby")
     with sock:
         try:
             kind, body, fds = wire.receive(sock)
@@ -176,6 +177,7 @@ def take_on(job: Job, fds: list[int], *, fresh: bool) -> list[str]:
         except locale.Error as error:
             troubles.append(f"the locale could not be set: {error}")
     streams.redirect(job.stdout, job.stderr, fds)
+    platform.name_process(f"nbproc rank {job.rank}")
     process = multiprocessing.current_process()
     process.name = job.process_name
     process.daemon = job.daemon
