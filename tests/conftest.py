@@ -95,8 +95,9 @@ def private_places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="session", autouse=True)
 def signals_as_usual() -> None:
-    """Hear SIGHUP, and let ranks hear it: under ``nohup`` it is ignored, and that is inherited."""
+    """Hear SIGHUP and SIGINT: under ``nohup`` and behind a shell's ``&`` they are ignored, and that is inherited."""
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)
