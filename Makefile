@@ -7,7 +7,7 @@
 # make soak    launch 1,000 runs, end one in three in a random way, count what is left; RUNS=100 for fewer
 # make screenshots   make the pictures of the documentation anew, from real runs
 # make binder-check  do what Binder does, in an empty environment
-# make dist    build the wheel and the sdist, and check them
+# make dist    build the wheel and the sdist, and try them in empty environments with each Python; DIST_ARGS=--help
 # make strip   take the outputs out of the notebooks, as they are stored
 #
 # Each sets up .venv by itself; a second run finds it ready. PYTHON=python3.12 chooses the interpreter, and
@@ -22,6 +22,7 @@ PYTHON ?= python3
 CONSTRAINTS ?=
 PYTEST_ARGS ?=
 RUNS ?= 1000
+DIST_ARGS ?=
 
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet $(if $(CONSTRAINTS),--constraint $(CONSTRAINTS))
@@ -76,6 +77,7 @@ dist: .venv/.dist.stamp bundle
 	rm -rf dist
 	$(BIN)/python -m build
 	$(BIN)/python -m twine check --strict dist/*
+	$(BIN)/python tests/release/run.py dist/* $(if $(CONSTRAINTS),--constraint $(CONSTRAINTS)) $(DIST_ARGS)
 
 strip: .venv/.demo.stamp
 	$(BIN)/jupyter nbconvert --clear-output --inplace notebooks/*.ipynb

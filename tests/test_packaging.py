@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+import sysconfig
 import tarfile
 import zipfile
 from pathlib import Path
@@ -62,16 +64,41 @@ def test_the_wheel_carries_the_front_ends_bundle(wheel: Path) -> None:
     assert "nbproc/notebook/static/view.js" in names(wheel)
 
 
+@pytest.fixture(scope="module")
+def empty(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The interpreter of an environment in which the wheel is installed and nothing else."""
+    folder = tmp_path_factory.mktemp("empty")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
+    python = folder / "bin" / "python"
+    pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-index", "--no-deps"]
+    subprocess.run([*pip, str(wheel)], check=True, cwd=folder)
+    return python
+
+
 @pytest.mark.slow
-def test_the_wheel_imports_in_an_empty_environment(wheel: Path, tmp_path: Path) -> None:
-    python = tmp_path / "empty" / "bin" / "python"
-    subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "empty")], check=True)
-    install = [str(python), "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", str(wheel)]
-    subprocess.run(install, check=True, cwd=tmp_path)
+def test_the_wheel_imports_in_an_empty_environment(empty: Path, tmp_path: Path) -> None:
     look = (
         "import nbproc, sys, importlib.metadata as m; print(nbproc.__version__ == m.version('nbproc'), nbproc.__file__)"
     )
-    answer = subprocess.run([str(python), "-I", "-c", look], check=True, capture_output=True, text=True, cwd=tmp_path)
+    answer = subprocess.run([str(empty), "-I", "-c", look], check=True, capture_output=True, text=True, cwd=tmp_path)
     same, where = answer.stdout.split()
     assert same == "True"
-    assert Path(where).is_relative_to(tmp_path / "empty")
+    assert Path(where).is_relative_to(empty.parents[1])
+
+
+@pytest.mark.slow
+def test_the_wheel_works_in_a_kernel_where_torch_is_missing(empty: Path, tmp_path: Path) -> None:
+    """`make dist` runs the same with every Python, with torch and without, in environments made by pip."""
+    borrowed = tmp_path / "borrowed"
+    borrowed.mkdir()
+    for package in Path(sysconfig.get_path("purelib")).iterdir():
+        if not re.match(r"torch|functorch|nbproc|.*\.pth$", package.name):
+            (borrowed / package.name).symlink_to(package)
+    site = subprocess.run(
+        [str(empty), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
+        check=True, capture_output=True, text=True,
+    )  # fmt: skip
+    (Path(site.stdout.strip()) / "borrowed.pth").write_text(f"{borrowed}\n")
+    smoke = [str(empty), str(ROOT / "tests" / "release" / "smoke.py"), "--torch", "no"]
+    answer = subprocess.run(smoke, cwd=tmp_path, capture_output=True, text=True, timeout=150, check=False)
+    assert answer.returncode == 0, answer.stdout + answer.stderr
