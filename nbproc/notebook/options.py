@@ -178,7 +178,7 @@ class _Reader:
                 line, at = f"{more} {line[word.end :]}", 0
                 continue
             if not (word.plain and word.raw.startswith("-") and len(word.raw) > 1):
-                raise self._stray(word)
+                raise self._stray(word, line)
             at = self._option(line, word)
         return self._found
 
@@ -196,8 +196,16 @@ class _Reader:
             return None
         return str(value_of(word.whole, self._namespace))
 
-    def _stray(self, word: Word) -> OptionError:
-        hint = f"; for a program write %spawn ... -- {word.raw}" if self._kind == "%%spawn" else ""
+    def _stray(self, word: Word, line: str) -> OptionError:
+        """Say what to write for what stands where an option should: a number, a call, a program."""
+        rest = line[word.start :].strip()
+        hint = ""
+        if "nproc" not in self._found and (word.raw.isdigit() or word.raw in self._flags["-n"].choices):
+            hint = f"; did you mean -n {word.raw}?"
+        elif self._kind == "%%spawn" and (rest.isidentifier() or re.match(r"[\w.]+\(", rest)):
+            hint = f"; for a call write %spawn (one percent sign) ... {rest if '(' in rest else f'{rest}(...)'}"
+        elif self._kind == "%%spawn":
+            hint = f"; for a program write %spawn (one percent sign) ... -- {rest}"
         return OptionError(f"{word.raw!r} is no option{hint}")
 
     def _program(self, line: str, at: int) -> None:
@@ -220,6 +228,8 @@ class _Reader:
 
     def _option(self, line: str, word: Word) -> int:
         flag, attached = flag_of(word.raw, self._flags)
+        if (longer := f"-{word.raw}") in self._flags:
+            raise OptionError(f"there is no option {word.raw}; did you mean {longer}?")
         option = self._flags.get(flag)
         if option is None:
             near = difflib.get_close_matches(flag, self._flags, 1)
