@@ -234,7 +234,10 @@ class PContext(Looking, ABC):
 
     def gone(self, timeout: float | None = None) -> None:
         """Wait until no process, thread or descriptor of the run is left."""
-        if self._supervisor is not None and self._board.wait_for(Stage.CLOSED, timeout):
+        if self._supervisor is None:
+            return
+        self._supervisor.hurry()
+        if self._board.wait_for(Stage.CLOSED, timeout):
             self._supervisor.join()
 
     # ---------------------------------------------------------------- stopping
@@ -316,12 +319,13 @@ class PContext(Looking, ABC):
     def _outcome(self) -> RunProcsResult:
         with self._lock:
             if self._result is None:
-                succeeded = self._board.state is RunState.SUCCEEDED
+                values = self._values()
                 self._result = RunProcsResult(
-                    return_values=self._values() if succeeded else {},
+                    return_values=values if self._board.state is RunState.SUCCEEDED else {},
                     failures=self.failures,
                     stdouts=self.stdouts,
                     stderrs=self.stderrs,
+                    partial_values=values,
                 )
             return self._result
 

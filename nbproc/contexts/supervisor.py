@@ -34,6 +34,11 @@ _log = logging.getLogger(__name__)
 
 _PATIENCE = 30.0
 """Seconds in which a rank must take or give a message that was begun."""
+_LINGER = 0.02
+"""Seconds for which ranks that have returned are kept from exiting, so that who waits for the result has the processor.
+
+An exit with torch in memory takes the system milliseconds, four of them as long as a whole cell.
+"""
 START_TIMEOUT = 300.0
 """Seconds in which a rank must answer after it was asked for; a first import of torch from a cold disk is in it."""
 
@@ -77,6 +82,8 @@ class Supervisor:
         self._on_close = on_close
         self._guarded = Guarded(mark)
         self._stopping = Stopping(crew.sample)
+        self._release_at = math.inf
+        self._lingers = True
         self._exits_by: float | None = None
         self._commands: deque[_Stop] = deque()
         self.ends = Ends(board, ranks, crew, self._on_failure)
@@ -113,6 +120,14 @@ class Supervisor:
         with self._wakes:
             if self._wake_write >= 0:
                 self._commands.append(_Stop(ladder, why))
+                with contextlib.suppress(OSError):
+                    os.write(self._wake_write, b"w")
+
+    def hurry(self) -> None:
+        """Let ranks that have returned exit now: somebody waits for that."""
+        with self._wakes:
+            if self._wake_write >= 0:
+                self._lingers = False
                 with contextlib.suppress(OSError):
                     os.write(self._wake_write, b"w")
 
@@ -296,17 +311,22 @@ class Supervisor:
         """When all ranks have ended: let those that returned go, and tell the result as soon as it is known."""
         if not all(rank.state.ended for rank in self._ranks):
             return
-        for rank in self._ranks:
-            rank.release()
-        if self._exits_by is None:
-            self._exits_by = time.monotonic() + (GRACE if self._grace is None else self._grace)
-        if self._board.stage < Stage.FINISHED and all(rank.state is RankState.SUCCEEDED for rank in self._ranks):
+        succeeded = all(rank.state is RankState.SUCCEEDED for rank in self._ranks)
+        if self._board.stage < Stage.FINISHED and succeeded:
             try:
                 self._crew.catch_up()
             except Exception:  # the run has succeeded whatever becomes of its text
                 _log.exception("the logs of %s could not be read to their end", self._name)
             self._board.headline = self._done_words
             self._finish(RunState.SUCCEEDED)
+        now = time.monotonic()
+        if self._exits_by is None:
+            self._exits_by = now + (GRACE if self._grace is None else self._grace)
+            self._release_at = now + _LINGER if succeeded else now
+        if now >= self._release_at or not self._lingers:
+            self._release_at = math.inf
+            for rank in self._ranks:
+                rank.release()
 
     def _finish(self, state: RunState) -> None:
         self._board.move(state)
@@ -315,7 +335,7 @@ class Supervisor:
     # ---------------------------------------------------------------- time
 
     def _next_deadline(self) -> float | None:
-        due = [self._stopping.next_due(), self._exits_by]
+        due = [self._stopping.next_due(), self._exits_by, self._release_at]
         if self._board.state is RunState.STARTING:
             due.append(self._start_by)
         if self._timeout is not None and self._board.state is RunState.RUNNING:
@@ -347,6 +367,7 @@ class Supervisor:
             if self._board.stage < Stage.FINISHED:
                 self._begin_stop(command.ladder, command.why)
             else:
+                self._lingers = False
                 self._stopping.hurry(command.ladder(time.monotonic()))
                 self._climb()
 

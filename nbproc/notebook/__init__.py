@@ -10,13 +10,13 @@ def meet() -> None:
     from IPython import get_ipython
 
     from nbproc import surroundings
-    from nbproc.notebook.around import INRANK, Kernel, Terminal
+    from nbproc.notebook.around import AHEAD, Kernel, Terminal
     from nbproc.ranks import client, standby
 
     shell = get_ipython()
     if shell is None or isinstance(surroundings.current(), Terminal):
         return
-    client.preload(INRANK, *standby.later())
+    client.preload(*AHEAD, *standby.later())
     surroundings.install(Kernel(shell) if hasattr(shell, "kernel") else Terminal(shell))
     from nbproc.notebook import shown
 

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from nbproc.contexts.base import PContext
 
 INRANK = "nbproc.notebook.inrank"
-"""What a rank has of a notebook; the fork server imports it ahead."""
+"""What a rank has of a notebook."""
+AHEAD = (INRANK, "nbproc.notebook.call")
+"""What the fork server imports ahead."""
 _EXECUTION_COUNT = re.compile(r"\[(\d+)\]")
 
 

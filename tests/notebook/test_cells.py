@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from kernels import Kernel
+from nbproc.notebook.around import AHEAD
+from nbproc.ranks.client import PRELOAD
 
 
 def test_the_last_expression_of_each_rank_is_its_value(kernel: Kernel) -> None:
@@ -139,3 +144,13 @@ def test_a_cell_that_spawned_can_be_run_again_and_changed(kernel: Kernel) -> Non
     for number in range(3):
         assert kernel.run(f"%%spawn -n 2\n{number}").ok
         assert kernel.ask("list(_)") == [number] * 2
+
+
+def test_a_rank_has_imported_what_it_runs_on_before_there_is_a_cell(kernel: Kernel) -> None:
+    """Given a warm kernel, then no rank spends a cell's time on importing parts of nbproc."""
+    ran = kernel.run("%%spawn -n 1 --as ran\nimport sys\n[name for name in sys.modules if name.startswith('nbproc')]")
+    assert ran.ok, ran.text
+    modules = ("nbproc.ranks.server", *PRELOAD, *AHEAD)
+    code = f"import sys; [__import__(name) for name in {modules!r}]; print(*sys.modules)"
+    ahead = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert set(kernel.ask("ran[0]")) - set(ahead) == set()
