@@ -22,8 +22,9 @@ class CellCall:
     """A compiled cell. Call it in a rank: it runs in the rank's `__main__` and returns the last expression's value.
 
     ``text`` is the whole cell as it stands in the notebook; line numbers of the code are lines of it. ``value`` is the
-    last expression, None if the cell ends otherwise. ``missing`` says of names that could not be sent why. It is sent
-    by a `Packer`, which knows how to send code and takes note of its file.
+    last expression, None if the cell ends otherwise. ``missing`` says of names that could not be sent why, ``near``
+    of names that are nowhere which one of the notebook may be meant. It is sent by a `Packer`, which knows how to send
+    code and takes note of its file.
     """
 
     filename: str
@@ -33,6 +34,7 @@ class CellCall:
     value: CodeType | None
     timed: bool = False
     missing: Mapping[str, str] = field(default_factory=dict)
+    near: Mapping[str, str] = field(default_factory=dict)
 
     def __call__(self) -> Any:
         """Run the cell; its variables are there already. Blocks; raises what the cell raises."""
@@ -80,6 +82,10 @@ class CellCall:
 
     def _explain(self, error: NameError) -> None:
         name: str | None = error.name
+        note = ""
         if name is not None and name in self.missing:
             note = f"{name} exists in the notebook, but was not sent: {self.missing[name]}"
+        elif name is not None and name in self.near:
+            note = f"the notebook has no {name} either; did you mean {self.near[name]}?"
+        if note:
             error.__dict__["__notes__"] = [*getattr(error, "__notes__", ()), note]  # add_note() came with Python 3.11

@@ -8,6 +8,8 @@ from __future__ import annotations
 import __future__
 
 import ast
+import builtins
+import difflib
 import io
 import re
 import tokenize
@@ -112,6 +114,7 @@ def analyse(
         body=body,
         value=value,
         timed=timed,
+        near=_near(reads, namespace),
     )
     return Cell(hard, soft, _notes(reads, (*hard, *soft), namespace), call)
 
@@ -210,6 +213,17 @@ def _sent(wanted: Iterable[str], namespace: Mapping[str, object]) -> tuple[str, 
         for name in sorted(wanted)
         if name in namespace and name not in _NEVER_SENT and not (name in _SHELL_NAMES and _of_shell(namespace[name]))
     )
+
+
+def _near(reads: names.Reads, namespace: Mapping[str, object]) -> dict[str, str]:
+    """Return, for names that nobody has, the name of the notebook that may be meant, where there is one."""
+    found: dict[str, str] = {}
+    for name in sorted(reads.hard | reads.soft):
+        if not (name in namespace or name in reads.assigned or name in _NEVER_SENT or hasattr(builtins, name)):
+            known = [each for each in namespace if not each.startswith("_")]
+            close = difflib.get_close_matches(name, known, 1, 0.75)
+            found.update(zip([name], close, strict=False))
+    return found
 
 
 def _of_shell(value: object) -> bool:
