@@ -165,7 +165,8 @@ def test_an_error_after_an_await_has_no_frames_of_asyncio(main: dict[str, Any]) 
     [
         ("x = 1\ny = (", 3, "y = ("),
         ("x = 1\nreturn x", 3, "return x"),
-        ("    x = 1\n   y = 2", 2, "    x = 1"),
+        ("x = 1\n   y = 2", 3, "   y = 2"),
+        ("    x = 1\n    y = = 2", 3, "    y = = 2"),
         ("!echo \\\n  a\nx = = 1", 4, "x = = 1"),
         ("x = 1\n%time f(", 3, "%time f("),
         ("\n\nfor", 4, "for"),
