@@ -228,7 +228,8 @@ def _near(reads: names.Reads, namespace: Mapping[str, object]) -> dict[str, str]
 
 def _of_shell(value: object) -> bool:
     """Whether it is the shell's own, which a rank has another of."""
-    module = getattr(value, "__module__", None)
+    variables = getattr(value, "__globals__", {})  # `open` is a function of IPython that says it is io's
+    module = variables.get("__name__") or getattr(value, "__module__", None)
     return isinstance(module, str) and module.partition(".")[0] in ("IPython", "ipykernel")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import keyword
 import os
 import re
 from collections.abc import Mapping
@@ -187,6 +188,9 @@ class _Reader:
         rest = line[at:].strip()
         if self._kind != "%spawn" or not rest or rest[0] in "-$":
             return False
+        number = re.match(r"(\d+)\s+([^\W\d]\w*)", rest)
+        if number and "nproc" not in self._found and not keyword.iskeyword(number[2]):
+            raise OptionError(f"{number[1]!r} is no call; did you mean -n {number[1]}?")
         self._found["call"] = rest
         return True
 

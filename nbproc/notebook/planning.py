@@ -81,17 +81,23 @@ def _of_source(options: Options, shell: Any, source: str, place: Place, line: in
         before = place.text.splitlines()[line - 1][:column] if column else ""
         return cast(ast.Module, shell.transform_ast(_shifted(tree, len(before.encode()))))
 
-    found = cells.analyse(
-        source,
-        shell.user_ns,
-        transform=shell.transform_cell,
-        transform_tree=transform_tree,
-        text=place.text,
-        line=line,
-        filename=place.filename,
-        execution_count=place.execution_count,
-        flags=shell.compile.flags,
-    )
+    try:
+        found = cells.analyse(
+            source,
+            shell.user_ns,
+            transform=shell.transform_cell,
+            transform_tree=transform_tree,
+            text=place.text,
+            line=line,
+            filename=place.filename,
+            execution_count=place.execution_count,
+            flags=shell.compile.flags,
+        )
+    except SyntaxError as error:
+        if error.lineno == line and error.offset:  # a call stands in its line
+            error.offset += column
+            error.end_offset = error.end_offset and error.end_offset + column
+        raise
     return _plan(
         options,
         name,

@@ -61,9 +61,16 @@ def keep(shell: Any, value: object, name: str | None) -> None:
 
 
 def _lost_values(context: PContext) -> list[str]:
-    """Say which return values did not come back, and why."""
+    """Say which return values did not come back, and why; ranks of which the same is to be said share a line."""
     values = context.partial_values
-    return [words for rank in values if (words := values.trouble(rank))]
+    said: dict[str, list[int]] = {}
+    for rank in values:
+        if words := values.trouble(rank):
+            said.setdefault(words.replace(f"value of rank {rank},", "{},", 1), []).append(rank)
+    return [
+        words.replace("{}", f"value{'s' * (len(ranks) > 1)} of {explain.ranks_words(ranks)}", 1)
+        for words, ranks in said.items()
+    ]
 
 
 def _failed(context: PContext, shell: Any, *, brief: bool) -> NbprocError:

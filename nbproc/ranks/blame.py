@@ -40,7 +40,7 @@ class Part:
 
 
 def find(
-    roots: Mapping[str, Any], make: Callable[[], Dumps], labels: Mapping[str, str], *, where: str = "the ranks"
+    roots: Mapping[str, Any], make: Callable[[], Dumps], labels: Mapping[str, str], *, where: str = unsendable.RANKS
 ) -> dict[str, str]:
     """Return the roots that cannot be pickled by ``make()``, each with a sentence a line for its guilty parts."""
     search = _Search(make)

@@ -6,6 +6,7 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
+RANKS = "the ranks"
 _INSIDE = "Make it inside the function or cell that the ranks run."
 _OPEN_INSIDE = "Open it inside the function or cell that the ranks run."
 _CONTEXT = 'multiprocessing.get_context("spawn")'
@@ -15,10 +16,11 @@ _FORK_ONLY = "of the fork context"
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of thing: what to call it, and what to do instead (a sentence)."""
+    """A kind of thing: what to call it, and what to do instead (a sentence), also where it should come ``back``."""
 
     words: str
     advice: str = _INSIDE
+    back: str = "Return what is needed of it."
 
 
 _KINDS: dict[str, Kind] = {
@@ -30,9 +32,9 @@ _KINDS: dict[str, Kind] = {
     "threading.Condition": Kind("a threading.Condition"),
     "threading.Semaphore": Kind("a threading.Semaphore"),
     "threading.Barrier": Kind("a threading.Barrier"),
-    "builtins.generator": Kind("a generator"),
-    "builtins.coroutine": Kind("a coroutine"),
-    "builtins.async_generator": Kind("an asynchronous generator"),
+    "builtins.generator": Kind("a generator", back="Return list(...) of it."),
+    "builtins.coroutine": Kind("a coroutine", f"{_INSIDE[:-1]}, or send the function.", "Await it: await f(...)."),
+    "builtins.async_generator": Kind("an asynchronous generator", back="Return a list of what it yields."),
     "builtins.frame": Kind("a stack frame", "Leave it out."),
     "builtins.traceback": Kind("a traceback", "Send its text: traceback.format_exc()."),
     "builtins.PyCapsule": Kind("a handle of a compiled library"),
@@ -96,7 +98,7 @@ def sentence(thing: Any, error: BaseException, where: str) -> str:
         name = name.removeprefix("__main__.")
         return f"{_with_article(name)} cannot be sent to {where} ({_reason(error)})."
     name = _file_name(thing)
-    return f"{kind.words}{name} cannot be sent to {where}. {kind.advice}"
+    return f"{kind.words}{name} cannot be sent to {where}. {kind.advice if where == RANKS else kind.back}"
 
 
 def _with_article(name: str) -> str:

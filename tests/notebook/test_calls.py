@@ -154,12 +154,3 @@ def test_spawn_of_torchs_kind(kernel: Kernel) -> None:
     ran = kernel.run("nbproc.spawn(third, args=('batch',), nprocs=3)")
     assert ran.ename == "ProcessRaisedException"
     assert "ValueError: bad batch" in ran.error
-
-
-def test_a_name_that_is_nowhere_is_told_with_the_one_that_may_be_meant(kernel: Kernel) -> None:
-    kernel.run("def divide(x):\n    return 1 / x")
-    for cell in ("%spawn -n 1 divdie(1)", "%%spawn -n 1\ndef later():\n    return divdie(1)\nlater()"):
-        ran = kernel.run(cell)
-        assert ran.error.startswith("rank 0 failed: NameError: name 'divdie' is not defined")
-        assert "the notebook has no divdie either; did you mean divide?" in ran.error
-    assert "did you mean" not in kernel.run("%spawn -n 1 qqqqq").error

@@ -158,7 +158,16 @@ def test_a_program_and_its_arguments() -> None:
 
 @pytest.mark.parametrize(
     "call",
-    ["train({\"a\": [1]}, f\"{rank}\", 'it''s')", "f({})", "{}", "(lambda: -1)()", "f(x) -- 3", "'a' + \"b", "$x"[1:]],
+    [
+        "train({\"a\": [1]}, f\"{rank}\", 'it''s')",
+        "f({})",
+        "{}",
+        "4 or f(x)",
+        "(lambda: -1)()",
+        "f(x) -- 3",
+        "'a' + \"b",
+        "$x"[1:],
+    ],
 )
 def test_a_call_is_left_as_it_was_written(call: str) -> None:
     assert options(f"-n 2 --quiet  {call} ", "%spawn").call == call
@@ -172,6 +181,7 @@ def test_a_call_is_left_as_it_was_written(call: str) -> None:
         ("-n 2 --", "no program after --"),
         ("-n 2 -- echo {nope}", "{nope}: nope is not defined"),
         ("f(x)", "how many ranks?"),
+        ("4 f(x)", "'4' is no call; did you mean -n 4?"),
         ("-n 2 --exec bash", "there is no option --exec"),
     ],
 )
