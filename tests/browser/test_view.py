@@ -318,11 +318,13 @@ def test_a_table_follows_the_theme_when_the_run_is_over(open_notebook: Opener) -
     book.run()
     book.idle()
     tab(book, "Rank 0")
-    colour = "getComputedStyle(document.querySelector('.nb-figure iframe').contentDocument.body).color"
-    book.until(lambda: book.page.query_selector(".nb-figure iframe"), "the table is there")
-    light = book.page.evaluate(colour)
+    colour = (  # "" while the frame loads
+        "(() => { const body = document.querySelector('.nb-figure iframe')?.contentDocument?.body;"
+        " return body?.querySelector('td') ? getComputedStyle(body).color : '' })()"
+    )
+    light = book.until(lambda: book.page.evaluate(colour), "the table is there")
     book.theme(True)
-    book.until(lambda: book.page.evaluate(colour) != light, "the table has another colour")
+    book.until(lambda: book.page.evaluate(colour) not in ("", light), "the table has another colour")
 
 
 def test_every_log_opens_at_its_end(open_notebook: Opener) -> None:

@@ -16,7 +16,7 @@ await build({
   mangleProps: new RegExp(`^(${ownNames(here, "src/*.ts").join("|")})$`),
 });
 await build({ ...options, entryPoints: { panel: "src/panel/index.ts" } });
-await build({ ...options, bundle: false, entryPoints: { view: "src/view.css", panel: "src/panel/panel.css" } });
+await build({ ...options, entryPoints: { view: "src/view.css", panel: "src/panel/panel.css" } });
 
 for (const [name, budget] of Object.entries(BUDGETS)) {
   const size = statSync(`${out}${name}.js`).size;

@@ -1,13 +1,15 @@
-// A row for each rank, in rank order: what it does, for how long, what it uses, what it said last.
+// A row for each rank, in rank order: what it does, for how long, what it uses, what it said last. Where the ranks are
+// many, how many are in which state, to see only those.
 
 import { attr, button, h, icon, text } from "./dom";
-import { bytes, clock, duration } from "./format";
+import { bytes, clock, count, duration, plural } from "./format";
 import { DISPLAY, type Row } from "./lines";
-import { floor, max } from "./numbers";
-import { draw, type Theme } from "./paint";
-import { ended } from "./protocol";
 import type { RankLog } from "./logs";
-import type { RunStore } from "./store";
+import { floor, max, min } from "./numbers";
+import { draw } from "./paint";
+import { ended } from "./protocol";
+import { painted, type RunStore } from "./store";
+import type { Theme } from "./theme";
 
 const COLUMNS: [label: string, classes?: string, title?: string][] = [
   ["Rank"],
@@ -18,49 +20,98 @@ const COLUMNS: [label: string, classes?: string, title?: string][] = [
   ["GPU", ".n.use.gpu", "GPU memory"],
   ["Last line"],
 ];
+/** More ranks than can be seen at once. */
+const COUNTED = 16;
+/** So many rows are made in one frame. */
+const MADE = 24;
+/** What the states are called where they are counted, what is rare and bad first. */
+const KINDS = {
+  failed: "failed",
+  after: "failed after that",
+  waiting: "waiting",
+  starting: "starting",
+  running: "running",
+  stopped: "stopped",
+  succeeded: "succeeded",
+};
 
 export interface Overview {
-  body: HTMLElement;
+  readonly body: HTMLElement;
+  /** How many ranks are in which state. */
+  readonly bar: HTMLElement;
   /** Draw the last lines again: colours are others now. */
   repaint(): void;
+  /** The overview is in the page again. */
+  opened(): void;
   sync(): void;
 }
 
-export function overview(store: RunStore, theme: Theme, open: (rank: number) => void): Overview {
-  const rows: ((now: number) => void)[] = [];
-  const list = h("tbody");
+interface RankRow {
+  readonly element: HTMLElement;
+  sync(now: number): void;
+}
+
+export function overview(store: RunStore, theme: Theme, open: (rank: number) => void, schedule: () => void): Overview {
+  const rows: RankRow[] = [];
+  // The style sheet makes grids of rows; the roles say what they still are.
+  const cell = { role: "cell" };
+  const list = h("tbody", { role: "rowgroup" });
   const table = h(
     "table",
-    h("thead", h("tr", ...COLUMNS.map(([label, names = "", title]) => h(`th${names as ""}`, { scope: "col", title }, label)))),
+    { role: "table", "aria-label": "Ranks" },
+    h(
+      "thead",
+      { role: "rowgroup" },
+      h(
+        "tr",
+        { role: "row" },
+        ...COLUMNS.map(([label, names = "", title]) => h(`th${names as ""}`, { role: "columnheader", title }, label)),
+      ),
+    ),
     list,
   );
+  const body = h("div.overview", table);
+  const bar = h("div.kinds", { role: "group", "aria-label": "Ranks shown", hidden: true });
+  const chips = new Map<string, HTMLButtonElement>();
   let stamp = 0;
+  let only = "";
+  let whole = true;
+  let seen: unknown;
+  let reported: unknown;
+  /** The rows in sight, or almost: only they are brought up to date. */
+  const near = new Set<Element>();
+  const watch = new IntersectionObserver(
+    (entries) => {
+      for (const { target, isIntersecting } of entries) near[isIntersecting ? "add" : "delete"](target);
+      schedule();
+    },
+    { root: body, rootMargin: "100px" },
+  );
 
-  /** Make the row of a rank. Returns what brings it up to date. */
-  function make(rank: number): (now: number) => void {
+  /** Make the row of a rank. */
+  function make(rank: number): RankRow {
     const mark = h("i.mark");
-    const name = button(`.open.r${rank % 8}`, { "data-rank": rank, "aria-label": `Open rank ${rank}` }, `${rank}`);
+    const name = button(`.open.r${rank % 8}`, { "aria-label": `Open rank ${rank}` }, `${rank}`);
     const state = h("span.state");
-    const time = h("td.n");
-    const cpu = h("td.n.use");
-    const memory = h("td.n.use");
-    const gpu = h("td.n.use.gpu");
+    const time = h("td.n", cell);
+    const cpu = h("td.n.use", cell);
+    const memory = h("td.n.use", cell);
+    const gpu = h("td.n.use.gpu", cell);
     const said = h("span.last");
     const quiet = h("span.silent");
     const shown = h("span");
     const figures = h("span.figures", icon("figure"), shown);
-    const row = h(
+    const element = h(
       "tr",
-      { click: () => open(rank) },
-      h("td", name),
-      h("td.state", mark, state),
+      { role: "row", click: () => open(rank) },
+      h("td", cell, name),
+      h("td.state", cell, mark, state),
       time,
       cpu,
       memory,
       gpu,
-      h("td.said-cell", h("div", said, figures, quiet)),
+      h("td.said-cell", cell, h("div", said, figures, quiet)),
     );
-    list.append(row);
     let shownKey = "";
 
     function say(kind: string, words: string, log: RankLog | undefined): void {
@@ -75,41 +126,102 @@ export function overview(store: RunStore, theme: Theme, open: (rank: number) => 
       else text(said, words);
     }
 
-    return (now) => {
-      const [kind, , started, end, , words, node] = store.snap!.ranks[rank]!;
-      const log = store.ranks[rank];
-      const after = store.after.get(rank);
-      const painted = after ? "after" : kind;
-      attr(row, "data-state", painted);
-      attr(mark, "data-state", painted);
-      text(state, node ? `${kind} on ${node}` : kind);
-      text(time, started === null ? "" : end === null ? clock(now - started) : duration(end - started));
-      const [, percent, resident, onGpu] = (!ended(kind) && store.usage.get(rank)) || [];
-      text(cpu, percent === undefined ? "" : `${percent} %`);
-      text(memory, resident ? bytes(resident) : "");
-      text(gpu, onGpu != null ? bytes(onGpu) : "");
-      say(painted, after ?? words, log);
-      const where = store.where.get(rank);
-      const silent = now - max(started ?? now, log?.heard ?? 0);
-      const long = silent < 100 ? `${floor(silent)} s` : clock(silent);
-      text(quiet, kind !== "running" || where === undefined ? "" : `no output for ${long}${where && `, ${where}`}`);
-      const n = log?.displays.size;
-      figures.hidden = !n;
-      text(shown, `${n}`);
-      attr(figures, "title", `${n} displayed`);
+    return {
+      element,
+      sync(now) {
+        const [kind, , started, end, , words, node] = store.snap!.ranks[rank]!;
+        const log = store.ranks[rank];
+        const kindShown = painted(store, rank)!;
+        attr(element, "data-state", kindShown);
+        attr(mark, "data-state", kindShown);
+        text(state, node ? `${kind} on ${node}` : kind);
+        text(time, started === null ? "" : end === null ? clock(now - started) : duration(end - started));
+        const [, percent, resident, onGpu] = (!ended(kind) && store.usage.get(rank)) || [];
+        text(cpu, percent === undefined ? "" : `${percent} %`);
+        text(memory, resident ? bytes(resident) : "");
+        text(gpu, onGpu != null ? bytes(onGpu) : "");
+        say(kindShown, store.after.get(rank) ?? words, log);
+        const where = store.where.get(rank);
+        const silent = now - max(started ?? now, log?.heard ?? 0);
+        const long = silent < 100 ? `${floor(silent)} s` : clock(silent);
+        text(quiet, kind !== "running" || where === undefined ? "" : `no output for ${long}${where && `, ${where}`}`);
+        const n = log?.displays.size;
+        figures.hidden = !n;
+        text(shown, `${n}`);
+        attr(figures, "title", `${n} displayed`);
+      },
     };
   }
 
+  function chip(kind: string): HTMLButtonElement {
+    let made = chips.get(kind);
+    if (!made) {
+      const click = (): void => {
+        only = only === kind ? "" : kind;
+        seen = null;
+        schedule();
+      };
+      chips.set(kind, (made = button(".chip", { click }, kind && h("i.mark", { "data-state": kind }), h("span"))));
+    }
+    return made;
+  }
+
+  /** Count the ranks by state, and show those of the chosen one. */
+  function choose(): void {
+    const kinds = store.snap!.ranks.map((_, rank) => painted(store, rank)!);
+    const counted = new Map<string, number>();
+    for (const kind of kinds) counted.set(kind, (counted.get(kind) ?? 0) + 1);
+    const states = Object.entries(KINDS).filter(([kind]) => kind === only || counted.has(kind));
+    const shown = [["", ""] as const, ...states].map(([kind, words]) => {
+      const made = chip(kind);
+      attr(made, "aria-pressed", `${only === kind}`);
+      text(made.lastElementChild!, kind ? `${count(counted.get(kind) ?? 0)} ${words}` : plural(kinds.length, "rank"));
+      return made;
+    });
+    fill(bar, shown);
+    fill(list, rows.filter((_, rank) => !only || kinds[rank] === only).map(({ element }) => element));
+  }
+
+  function sync(): void {
+    const { snap, report } = store;
+    const all = snap!.ranks.length;
+    const before = rows.length;
+    while (rows.length < min(all, before + MADE)) {
+      const made = make(rows.length);
+      rows.push(made);
+      watch.observe(made.element);
+      made.sync(store.now());
+    }
+    if (rows.length < all) schedule();
+    bar.hidden = all <= COUNTED;
+    if (seen !== snap || reported !== report || rows.length > before) choose();
+    seen = snap;
+    reported = report;
+    attr(table, "data-over", store.over ? "" : null);
+    attr(table, "data-gpu", [...store.usage.values()].some((usage) => usage[3] !== null) ? "" : null);
+    const now = store.now();
+    for (const { element, sync: update } of rows) if (whole || near.has(element)) update(now);
+    whole = false;
+  }
+
   return {
-    body: h("div.overview", table),
-    repaint: () => void stamp++,
-    sync(): void {
-      while (rows.length < store.snap!.ranks.length) rows.push(make(rows.length));
-      attr(table, "data-over", store.over ? "" : null);
-      attr(table, "data-gpu", [...store.usage.values()].some((usage) => usage[3] !== null) ? "" : null);
-      for (const sync of rows) sync(store.now());
+    body,
+    bar,
+    repaint() {
+      stamp++;
+      whole = true;
     },
+    opened: () => (whole = true),
+    sync,
   };
+}
+
+/** Make these the children of an element; where they are it already, nothing that has the focus loses it. */
+function fill(element: Element, children: Element[]): void {
+  const { children: held } = element;
+  if (held.length !== children.length || children.some((child, k) => held[k] !== child)) {
+    element.replaceChildren(...children);
+  }
 }
 
 function lastLine(log: RankLog | undefined): Row | null {

@@ -92,7 +92,9 @@ export interface FilePiece {
   rank: number;
   stream: number;
   offset: number;
+  /** The bytes that can be had, and those that the file has. */
   size: number;
+  whole?: number;
   path?: string;
   error?: string;
 }

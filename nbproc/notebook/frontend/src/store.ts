@@ -68,7 +68,15 @@ export interface RunStore {
   askPage(rank: number, stream: number, first: number, count: number): void;
   display(rank: number, file: string, update: number): Display;
   /** Fetch a whole log, piece by piece. `progress` is called with the bytes so far and of all. */
-  file(rank: number, stream: number, progress: (done: number, size: number) => void): Promise<Uint8Array[]>;
+  file(rank: number, stream: number, progress: (done: number, size: number) => void): Promise<WholeFile>;
+}
+
+export interface WholeFile {
+  pieces: Uint8Array[];
+  /** The bytes that came, and those that the file has. */
+  size: number;
+  whole: number;
+  path: string;
 }
 
 type Parts<T> = [message: T, data: Uint8Array][];
@@ -304,7 +312,8 @@ export function runStore(): RunStore {
           pieces.push(data);
           done += data.byteLength;
           progress(done, piece.size);
-          if (done >= piece.size || !data.byteLength) return pieces;
+          const { size, whole = size, path = "" } = piece;
+          if (done >= size || !data.byteLength) return { pieces, size: done, whole: max(whole, done), path };
         }
       } finally {
         files.delete(key);

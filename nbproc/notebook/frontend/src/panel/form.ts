@@ -3,6 +3,7 @@
 import { attr, h, icon, text } from "../dom";
 import { Combo } from "./combo";
 import { Field, select, textInput } from "./fields";
+import { LaunchFoot } from "./launch";
 import { RankTable } from "./ranks";
 import { countOf, type Checked, type Fn, type Form, type Kept, type Launch, type Model, type TextField, type Values } from "./state";
 
@@ -51,10 +52,7 @@ export class FormView {
   private options = h("div", { class: "np-options" });
   private fold: HTMLButtonElement;
   private set = h("span", { class: "np-set" });
-  private code = h("code", { class: "np-text", tabindex: "0", role: "textbox", "aria-readonly": "true", "aria-label": "Equivalent code" });
-  private copy: HTMLButtonElement;
-  private launch = h("button", { type: "submit", class: "np-launch" });
-  private wants = h("span", { class: "np-wants", role: "status" });
+  private foot = new LaunchFoot();
   private banner = h("div", { class: "np-banner", role: "alert", hidden: true });
   private cleanups: (() => void)[] = [];
 
@@ -69,7 +67,6 @@ export class FormView {
     this.combo.input.addEventListener("input", () => this.change("function", this.combo.input.value));
     this.table = new RankTable(`${id}-rank`, () => this.values, () => this.edited());
     this.fold = h("button", { type: "button", class: "np-fold", click: () => this.unfold(!this.kept.optionsOpen) }, icon("down"), "Options");
-    this.copy = h("button", { type: "button", class: "np-small np-copy", click: () => void this.copyCode() }, icon("copy"), "Copy");
     const kind = h(
       "div",
       { class: "np-kinds", role: "radiogroup", "aria-label": "What to launch" },
@@ -124,12 +121,7 @@ export class FormView {
       h("div", { class: "np-foldline" }, this.fold, this.set),
       this.options,
       this.banner,
-      h(
-        "div",
-        { class: "np-foot" },
-        h("div", { class: "np-codebox" }, this.code, this.copy),
-        h("div", { class: "np-go" }, this.wants, this.launch),
-      ),
+      this.foot.element,
     );
     this.argumentsPart.classList.add("np-line");
     this.listen("change:form", () => this.formChanged());
@@ -254,25 +246,6 @@ export class FormView {
     return this.launchingFrom !== null || Boolean((this.model.get("launch") as Launch).busy);
   }
 
-  private async copyCode(): Promise<void> {
-    try {
-      await navigator.clipboard.writeText(this.checked.code);
-      this.copied("Copied");
-    } catch {
-      const range = document.createRange();
-      range.selectNodeContents(this.code);
-      getSelection()?.removeAllRanges();
-      getSelection()?.addRange(range);
-      this.copied("Selected");
-    }
-  }
-
-  private copied(word: string): void {
-    const label = this.copy.lastChild!;
-    label.textContent = word;
-    setTimeout(() => (label.textContent = "Copy"), 1500);
-  }
-
   // What the kernel says
 
   private formChanged(): void {
@@ -353,7 +326,7 @@ export class FormView {
     const gpus = Number(this.model.get("gpus"));
     this.perGpu.hidden = !gpus;
     text(this.perGpu, `one per GPU (${gpus})`);
-    this.drawFoot();
+    this.foot.draw(checked, values, this.busy());
   }
 
   private drawAbout(): void {
@@ -368,20 +341,6 @@ export class FormView {
       h("code", {}, about.name.split(".").pop()!, about.signature),
       ...(about.doc ? [h("span", {}, about.doc)] : []),
     );
-  }
-
-  private drawFoot(): void {
-    const { checked } = this;
-    const wrong = Object.keys(checked.errors).length;
-    const busy = this.busy();
-    text(this.code, checked.code || (wrong ? "The code appears here when the marked fields are right." : ""));
-    this.code.classList.toggle("np-no", !checked.code);
-    this.copy.hidden = !checked.code;
-    const count = countOf(this.values);
-    text(this.launch, busy ? "Launching\u2026" : count ? `Launch ${count} rank${count === 1 ? "" : "s"}` : "Launch");
-    this.launch.disabled = !busy && !checked.ready;
-    attr(this.launch, "aria-disabled", busy ? "true" : null); // not disabled: the keyboard stays where it is
-    text(this.wants, busy || wrong ? "" : checked.wants);
   }
 
   private whatIsSet(): string {

@@ -1,25 +1,12 @@
 // The launch panel's entry, called by anywidget: the form above, the runs that it has started below.
 
-import { luminance } from "../ansi";
 import { h } from "../dom";
+import { follow, initial } from "../theme";
 import { FormView } from "./form";
 import { RunList } from "./runs";
 import { keptOf, type Host, type Model } from "./state";
 
 let views = 0;
-
-function watchTheme(root: HTMLElement): () => void {
-  const look = (): void => {
-    const numbers = (getComputedStyle(root).backgroundColor.match(/[\d.]+/g) ?? []).map(Number);
-    root.dataset.theme = numbers.length >= 3 && luminance(numbers) < 0.18 ? "dark" : "light";
-  };
-  // The style sheet lets the background change in a moment rather than at once, so that there is an event for it.
-  root.addEventListener("transitionend", look);
-  const observer = new MutationObserver(look);
-  observer.observe(document.body, { attributes: true, attributeFilter: ["data-jp-theme-name", "class"] });
-  requestAnimationFrame(look);
-  return () => observer.disconnect();
-}
 
 function watchWidth(root: HTMLElement): () => void {
   const observer = new ResizeObserver(() => {
@@ -38,7 +25,7 @@ export default {
     const root = h("section", { class: "np", "aria-label": "Launch panel", "data-lm-suppress-shortcuts": "true" }, form.element, runs.element);
     root.addEventListener("keydown", (event) => event.stopPropagation());
     el.append(root);
-    const cleanups = [watchTheme(root), watchWidth(root), () => form.dispose(), () => runs.dispose(), () => root.remove()];
+    const cleanups = [follow(root, initial(), () => undefined), watchWidth(root), () => form.dispose(), () => runs.dispose(), () => root.remove()];
     return () => cleanups.forEach((clean) => clean());
   },
 };

@@ -4,16 +4,12 @@ import { attr, h, icon, text } from "../dom";
 import { clock, duration } from "../format";
 import type { Host, Kept, Model, Run } from "./state";
 
-const WORDS: Record<string, string> = {
-  created: "waiting",
-  starting: "starting",
-  running: "running",
-  stopping: "stopping",
-  succeeded: "succeeded",
-  failed: "failed",
-  stopped: "stopped",
-};
 const ENDED = new Set(["succeeded", "failed", "stopped"]);
+
+/** What a state is called. */
+function wordOf(state: string): string {
+  return state === "created" ? "waiting" : state;
+}
 
 export class RunList {
   readonly element = h("section", { class: "np-runs", "aria-label": "Runs" });
@@ -132,14 +128,14 @@ class Line {
     const ended = ENDED.has(run.state);
     this.element.dataset.state = run.state;
     attr(this.mark, "data-state", run.state);
-    text(this.state, WORDS[run.state] ?? run.state);
+    text(this.state, wordOf(run.state));
     text(this.call, run.call);
     this.call.title = run.call;
     text(this.count, `\u00d7 ${run.nprocs}`);
     this.count.title = `${run.nprocs} ranks`;
     text(this.said, run.said);
     this.said.title = run.said;
-    attr(this.head, "aria-label", `${run.call}, ${run.nprocs} ranks, ${WORDS[run.state] ?? run.state}${run.said ? `: ${run.said}` : ""}`);
+    attr(this.head, "aria-label", `${run.call}, ${run.nprocs} ranks, ${wordOf(run.state)}${run.said ? `: ${run.said}` : ""}`);
     text(this.stop, run.state === "stopping" ? "Kill now" : "Stop");
     this.again.hidden = !ended;
     this.remove.hidden = !ended;
