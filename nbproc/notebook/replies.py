@@ -109,7 +109,7 @@ class Replies:
         except OSError as error:
             yield {**answer, "error": error.strerror or "cannot be read", "size": 0}, [b""]
             return
-        yield {**answer, "size": min(size, DOWNLOAD_BYTES), "path": str(path)}, [piece]
+        yield {**answer, "size": min(size, DOWNLOAD_BYTES), "whole": size, "path": str(path)}, [piece]
 
 
 def _pieces(data: bytes) -> list[bytes]:
