@@ -49,6 +49,15 @@ def either(how: str, *args: Any) -> Any:
     return globals()[how](*args)
 
 
+def give_or_raise(i: int, go: Path) -> int:
+    """Return ten times the rank; the rank 2 waits for a file, and raises."""
+    if i < 2:
+        return i * 10
+    while not go.exists():
+        time.sleep(0.002)
+    raise ValueError("as told")
+
+
 def first_line(path: Path) -> str:
     """Return the first line of a file that somebody writes, as soon as it is there."""
     deadline = time.monotonic() + 60

@@ -21,6 +21,7 @@ from nbproc.logs.specs import open_log
 from nbproc.plan import Plan, make_plan
 from nbproc.ranks import process
 from nbproc.ranks.process import RankProcess
+from nbproc.states import RankState
 
 
 class SubprocessContext(PContext):
@@ -58,7 +59,8 @@ class SubprocessContext(PContext):
         return Executables(self.plan, layout, envs, reader)
 
     def _values(self) -> dict[int, Any]:
-        return dict.fromkeys(range(self.nprocs))
+        ranks = self.snapshot().ranks
+        return {rank.rank: None for rank in ranks if rank.state is RankState.SUCCEEDED}
 
 
 class Executables(Crew):

@@ -112,16 +112,18 @@ class RunProcsResult:
     `torch's <https://docs.pytorch.org/docs/stable/elastic/multiprocessing.html>`_.
 
     Attributes:
-        return_values: a function's values; ``{rank: None}`` for executables.
+        return_values: a function's values; ``{rank: None}`` for executables. Empty unless all ranks succeeded.
         failures: every rank that failed, each with exit code, signal, message, traceback and stderr's last lines.
         stdouts: the path of each rank's stdout.log, "" without a redirect.
         stderrs: the path of each rank's stderr.log, "" without a redirect.
+        partial_values: the values of the ranks that returned, also when others failed or were stopped.
     """
 
     return_values: dict[int, Any] = field(default_factory=dict)
     failures: dict[int, ProcessFailure] = field(default_factory=dict)
     stdouts: dict[int, str] = field(default_factory=dict)
     stderrs: dict[int, str] = field(default_factory=dict)
+    partial_values: dict[int, Any] = field(default_factory=dict, repr=False, compare=False)
 
     def is_failed(self) -> bool:
         """Return whether a rank failed."""
@@ -133,9 +135,11 @@ class RunProcsResult:
         return first_cause(self.failures) if self.failures else None
 
     def __getitem__(self, rank: int) -> Any:
-        """Return the rank's return value. Raises KeyError for a rank that returned nothing."""
+        """Return the rank's return value. Raises KeyError for a rank that returned nothing, and for all if one failed."""
         if rank in self.return_values:
             return self.return_values[rank]
+        if rank in self.partial_values:
+            raise KeyError(f"not all ranks succeeded; what rank {rank} returned is in partial_values[{rank}]")
         if rank in self.failures:
             raise KeyError(f"rank {rank} has no return value: {self.failures[rank].words}")
         known = ", ".join(map(str, self.return_values)) or "none"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 from nbproc import explain
@@ -133,25 +134,28 @@ def _pretty_result(result: RunProcsResult, printer: Any, cycle: bool) -> None:
 
 def result_text(result: RunProcsResult) -> str:
     """Return a result by rank: what each returned, or how it failed. Reads the values."""
-    ranks = sorted({*result.return_values, *result.failures, *result.stdouts})
+    values = result.return_values or result.partial_values
+    ranks = sorted({*values, *result.failures, *result.stdouts})
     count = f"{len(ranks)} rank{'' if len(ranks) == 1 else 's'}"
     failed = f", {explain.ranks_words(result.failures)} failed" if result.failures else ""
     lines = [f"RunProcsResult of {count}{failed}"]
     for rank in ranks:
         if rank in result.failures:
             lines.append(f"  rank {rank}: {result.failures[rank].headline}")
-        elif rank in result.return_values:
-            lines += _value_lines(f"  rank {rank}: ", result, rank)
+        elif rank in values:
+            lines += _value_lines(f"  rank {rank}: ", values, rank)
         else:
             lines.append(f"  rank {rank}: no value")
+    if values is not result.return_values:
+        lines.append("what some ranks returned is in .partial_values")
     return "\n".join(lines)
 
 
-def _value_lines(before: str, result: RunProcsResult, rank: int) -> list[str]:
+def _value_lines(before: str, values: Mapping[int, Any], rank: int) -> list[str]:
     from IPython.lib.pretty import pretty
 
     try:
-        text = pretty(result.return_values[rank], max_width=100)
+        text = pretty(values[rank], max_width=100)
     except Exception as error:  # the value's own repr, or the reading of it: neither spoils the other ranks'
         text = f"<{type(error).__name__}: {error}>"
     if len(text) > _VALUE_CHARS:

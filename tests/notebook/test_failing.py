@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -226,6 +227,18 @@ def test_a_result_that_failed_reads_by_rank(kernel: Kernel) -> None:
     told = kernel.run("_").value.splitlines()
     assert told[1] == "  rank 0: no value"
     assert told[2].startswith("  rank 1: ZeroDivisionError: division by zero, at cell [")
+
+
+def test_what_some_ranks_returned_is_at_hand_after_a_failure(kernel: Kernel, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    kernel.run(
+        f"%%spawn -n 2 --detach --as some\nwhile rank and not os.path.exists({str(go)!r}):\n    pass\n1 / (1 - rank)"
+    )
+    kernel.run(f"while some.snapshot().ranks[0].state.value != 'succeeded': pass\nopen({str(go)!r}, 'w').close()")
+    told = kernel.run("some.wait()").value.splitlines()
+    assert told[1] == "  rank 0: 1.0"
+    assert told[3] == "what some ranks returned is in .partial_values"
+    assert kernel.run("some.wait().partial_values[0]").value == "1.0"
 
 
 def test_after_a_failure_the_next_run_works(kernel: Kernel) -> None:

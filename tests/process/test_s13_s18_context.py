@@ -69,6 +69,36 @@ def test_s13_all_or_nothing() -> None:
     assert states[0] in (RankState.SUCCEEDED, RankState.STOPPED)
 
 
+def go_on_when(context: nbproc.PContext, file: Path, *ranks: int) -> None:
+    """Make a file as soon as these ranks have succeeded."""
+
+    def look(news: object) -> None:
+        if isinstance(news, nbproc.Snapshot) and all(news.ranks[i].state is RankState.SUCCEEDED for i in ranks):
+            file.touch()
+
+    context.subscribe(look)
+    look(context.snapshot())
+
+
+def test_s13_what_some_ranks_returned_is_kept(tmp_path: Path) -> None:
+    context = start_processes("n", victims.give_or_raise, {i: (i, tmp_path / "go") for i in range(3)})
+    go_on_when(context, tmp_path / "go", 0, 1)
+    result = context.wait()
+    assert result is not None
+    assert (result.return_values, result.partial_values) == ({}, {0: 0, 1: 10})
+    with pytest.raises(KeyError, match=r"not all ranks succeeded; what rank 1 returned is in partial_values\[1\]"):
+        result[1]
+
+
+def test_s13_programs_that_succeeded_beside_one_that_failed(tmp_path: Path) -> None:
+    wait = f"while [ ! -e {tmp_path}/go ]; do sleep 0.01; done; exit 3"
+    context = start_processes("n", "sh", {0: ("-c", "exit 0"), 1: ("-c", wait)})
+    go_on_when(context, tmp_path / "go", 0)
+    result = context.wait()
+    assert result is not None
+    assert (result.return_values, result.partial_values) == ({}, {0: None})
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_s13_close_ends_all_ranks_and_waits_until_they_are_gone(kind: str) -> None:
     entrypoint, args = sleeper(kind, 600)

@@ -41,6 +41,7 @@ def a_run(context: PContext) -> None:
     whole = context.result()
     assert_type(whole, RunProcsResult)
     assert_type(whole.return_values, dict[int, Any])
+    assert_type(whole.partial_values, dict[int, Any])
     assert_type(whole.failures, dict[int, ProcessFailure])
     assert_type(whole.stdouts, dict[int, str])
     assert_type(whole.is_failed(), bool)
