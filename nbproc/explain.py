@@ -57,7 +57,9 @@ class Report:
     @property
     def groups(self) -> tuple[Group, ...]:
         """What is to be said of the other ranks, one line each, in the order of worth."""
-        returned = (Group(self.returned, "had returned"),) if self.returned and self.first else ()
+        first = self.first
+        words = "had returned" if first is None or first.is_function else "had exited with code 0"
+        returned = (Group(self.returned, words),) if self.returned and first else ()
         lost = _fold((failure.local_rank, f"then {consequence_words(failure)}") for failure in self.consequences)
         return (*self.others, *lost, *self.stopped, *returned)
 

@@ -238,7 +238,7 @@ def _notes(reads: names.Reads, sent: Iterable[str], namespace: Mapping[str, obje
     hidden = [name for name in _RANK_NAMES if name in namespace and name in read]
     if not hidden:
         return ()
-    return (f"{' and '.join(hidden)} of the notebook: hidden, in the ranks it is the rank's own",)
+    return (f"{' and '.join(hidden)} of the notebook: hidden (in the ranks it is the rank's own)",)
 
 
 def _global_names(values: Iterable[object], namespace: Mapping[str, object]) -> set[str]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from nbproc.errors import OptionError
 from nbproc.logs.std import Std
-from nbproc.notebook.option_table import TABLE, Kind, Option, by_flag
+from nbproc.notebook.option_table import KINDS, TABLE, Kind, Option, by_flag
 from nbproc.notebook.words import Template, Word, is_ranks, value_of, words
 
 __all__ = ["EnvSetting", "Options", "flag_of", "parse"]
@@ -236,6 +236,9 @@ class _Reader:
             raise OptionError(f"there is no option {word.raw}; did you mean {longer}?")
         option = self._flags.get(flag)
         if option is None:
+            kinds = [kind for kind in KINDS if flag in by_flag(kind)]
+            if kinds:
+                raise OptionError(f"{flag} is an option of {' and '.join(kinds)} only")
             near = difflib.get_close_matches(flag, self._flags, 1)
             raise OptionError(f"there is no option {flag}" + (f"; did you mean {near[0]}?" if near else "; see --help"))
         if not option.metavar:

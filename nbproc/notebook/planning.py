@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import contextlib
+import itertools
 import linecache
 import os
 import re
@@ -236,15 +238,15 @@ def _run_dir(parent: str | None, name: str) -> Path | None:
     base = Path(parent).expanduser()
     if base.exists() and not base.is_dir():
         raise OptionError(f"--log-dir {parent}: it is a file; name a directory")
-    base.mkdir(parents=True, exist_ok=True)
-    number = 1
-    while True:
-        try:
-            (base / f"{name}-{number}").mkdir()
-        except FileExistsError:
-            number += 1
-        else:
-            return base / f"{name}-{number}"
+    try:
+        base.mkdir(parents=True, exist_ok=True)
+        for number in itertools.count(1):
+            with contextlib.suppress(FileExistsError):
+                (base / f"{name}-{number}").mkdir()
+                return base / f"{name}-{number}"
+    except OSError as error:
+        raise OptionError(f"--log-dir {parent}: no directory can be made there: {error.strerror}") from None
+    return None
 
 
 def _cell_name(place: Place) -> str:

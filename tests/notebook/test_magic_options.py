@@ -37,6 +37,8 @@ from kernels import Kernel
         ("%spawn -n 2 -- echo {nothing}", "nothing"),
         ("%spawn_config --frob", "there is no option --frob"),
         ("%%spawn -n 2 --log-dir kernel.log\n1", "it is a file; name a directory"),
+        ("%%spawn -n 2 --log-dir /proc/none\n1", "--log-dir /proc/none: no directory can be made there: No such file"),
+        ("%spawn_config --as x", "--as is an option of %%spawn and %spawn only"),
     ],
 )
 def test_a_wrong_option_is_one_line_and_nothing_starts(kernel: Kernel, line: str, words: str) -> None:

@@ -20,7 +20,10 @@ SHOWN: dict[str, dict[str, list[str]]] = {
     "executables": {
         "log": ["rank 0 has 0.0", "all together: 1.5"],
         "echo": ["hello Ada", "goodbye Grace"],
-        "fail": ["rank 1 failed first: ValueError: no data for 1, in main, job.py line 9", "rank 0 had returned"],
+        "fail": [
+            "rank 1 failed first: ValueError: no data for 1, in main, job.py line 9",
+            "rank 0 had exited with code 0",
+        ],
     },
     "failures": {
         "first": ["rank 2 failed first: ValueError: an empty batch, in step"],

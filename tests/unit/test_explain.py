@@ -82,6 +82,11 @@ def test_lost_connections_are_one_line_whatever_the_port():
     assert [failure.local_rank for failure in shown.consequences] == [0, 1]
 
 
+def test_a_program_does_not_return_it_exits():
+    shown = report(run(OK, F), {1: failure_of(1, 1, 3, None, None, is_function=False)})
+    assert text(shown).splitlines()[:2] == ["rank 1 exited with code 3", "rank 0 had exited with code 0"]
+
+
 @pytest.mark.parametrize(
     ("failures", "line"),
     [

@@ -182,7 +182,7 @@ def test_a_call_is_left_as_it_was_written(call: str) -> None:
         ("-n 2 -- echo {nope}", "{nope}: nope is not defined"),
         ("f(x)", "how many ranks?"),
         ("4 f(x)", "'4' is no call; did you mean -n 4?"),
-        ("-n 2 --exec bash", "there is no option --exec"),
+        ("-n 2 --exec bash", "--exec is an option of %%spawn only"),
     ],
 )
 def test_mistakes_of_the_line_magic(line: str, words: str) -> None:
