@@ -52,8 +52,8 @@ Kind = frozenset[tuple[str, str]]
 def kind_of(environment: Mapping[str, str]) -> Kind:
     """Return the variables that a server must have been started with to serve a rank with this environment."""
     return frozenset(
-        (name, value)
-        for name, value in environment.items()
+        (name, environment[name])
+        for name in environment
         if (name.startswith(_LOADED) and name not in _LATER_NAMES and not name.startswith(_LATER))
         or name in _LOADED_NAMES
     )

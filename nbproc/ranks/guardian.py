@@ -50,10 +50,15 @@ def table() -> dict[int, tuple[int, int, int, bytes]]:
     for name in names:
         if name.isdigit():
             try:
-                with open("/proc/" + name + "/stat", "rb") as file:
-                    stat = file.read()
+                file = os.open("/proc/" + name + "/stat", os.O_RDONLY)  # a third cheaper than a file object
             except OSError:
                 continue
+            try:
+                stat = os.read(file, 4096)
+            except OSError:
+                continue
+            finally:
+                os.close(file)
             fields = stat[stat.rindex(b")") + 2 :].split()
             processes[int(name)] = (int(fields[1]), int(fields[3]), int(fields[19]), fields[0])
     return processes

@@ -83,9 +83,9 @@ def _look(leaders: list[Process], mark: str) -> tuple[list[Process], bool]:
     # what carries the mark was started by a leader, or by what it started; a leader itself was told its mark later
     since = min((leader.start for leader in leaders), default=0)
     above = guardian.reapers(table)
-    found, expected = [], False
+    found, expected, me = [], False, os.getpid()
     for pid, (parent, session, start, state) in table.items():
-        if state in (b"Z", b"X") or pid == os.getpid():
+        if state in (b"Z", b"X") or pid == me:
             continue
         if session in sessions:
             found.append(Process(pid, start))
