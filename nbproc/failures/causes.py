@@ -103,12 +103,17 @@ def follows(failure: ProcessFailure, first: ProcessFailure, grace: float = GRACE
 
 def same(one: ProcessFailure, other: ProcessFailure) -> bool:
     """Return True if two failures differ in their ranks only (a message may name its rank)."""
-    return _signature(one) == _signature(other)
+    if _signature(one) != _signature(other):
+        return False
+    return one.words == other.words or _without_rank(one) == _without_rank(other)
 
 
-def _signature(failure: ProcessFailure) -> tuple[str, str, int]:
+def _signature(failure: ProcessFailure) -> tuple[bool, str, int]:
     where = failure.where
-    words = failure.words
-    if failure.raised:  # of "exited with code 1" the 1 is no rank
-        words = re.sub(rf"(?<!\d){failure.local_rank}(?!\d)", "#", words)
-    return words, "" if where is None else f"{where.file}:{where.line}", failure.exitcode
+    return failure.raised, "" if where is None else f"{where.file}:{where.line}", failure.exitcode
+
+
+def _without_rank(failure: ProcessFailure) -> str:
+    if not failure.raised:  # of "exited with code 1" the 1 is no rank
+        return failure.words
+    return re.sub(rf"(?<!\d){failure.local_rank}(?!\d)", "#", failure.words)

@@ -101,6 +101,7 @@ def test_torchs_own_error_file_of_a_victim():
 
 def test_equal_failures_may_name_their_ranks():
     assert same(raised(0, 1.0, "ValueError: no file for rank 0"), raised(13, 2.0, "ValueError: no file for rank 13"))
+    assert same(raised(0, 1.0, "ValueError: bad 1"), raised(1, 1.0, "ValueError: bad 1"))
     assert not same(raised(0, 1.0, "ValueError: a"), raised(1, 1.0, "ValueError: b"))
     assert not same(killed(0, 1.0, 9), killed(1, 1.0, 11))
 
