@@ -9,12 +9,13 @@ from __future__ import annotations
 import ast
 import symtable
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from nbproc.notebook import magic_lines
+from nbproc.notebook.scopes import Scopes
 
 __all__ = ["Reads", "reads"]
 
@@ -41,8 +42,9 @@ def reads(tree: ast.Module, source: str, *, lazy_annotations: bool = False) -> R
     """
     walk = _Walk(_body_reads(source), lazy_annotations or _LAZY_ANNOTATIONS)
     walk.statements(tree.body)
-    walk.finish()
-    return Reads(frozenset(walk.hard), frozenset(walk.soft - walk.hard), frozenset(walk.assigned))
+    found = walk.scopes
+    found.finish()
+    return Reads(frozenset(found.hard), frozenset(found.soft - found.hard), frozenset(found.assigned))
 
 
 def _body_reads(source: str) -> dict[tuple[int, str], set[str]]:
@@ -68,82 +70,13 @@ def _body_reads(source: str) -> dict[tuple[int, str], set[str]]:
     return found
 
 
-@dataclass
-class _Scope:
-    """Names bound for certain, in the cell itself, a class body or a comprehension."""
-
-    kind: str
-    bound: set[str] = field(default_factory=set)
-
-
 class _Walk(ast.NodeVisitor):
-    """Visits in the order of execution. `_Scope`s are the state; a branch works on copies that are joined after it."""
+    """Visits in the order of execution, and tells `Scopes` what is bound and read."""
 
     def __init__(self, bodies: dict[tuple[int, str], set[str]], lazy_annotations: bool) -> None:
-        self.hard: set[str] = set()
-        self.soft: set[str] = set()
-        self.assigned: set[str] = set()
+        self.scopes = Scopes()
         self._bodies = bodies
         self._lazy = lazy_annotations
-        self._scopes = [_Scope("cell")]
-        self._dead = False
-        self._waiting: dict[str, set[str]] = {}
-        """Functions and classes of the cell -> what their bodies read; counts once somebody reads their name."""
-        self._early: dict[str, set[str]] = {}
-        """The same, less what was bound where they were defined."""
-        self._woken: set[str] = set()
-        self._class_reads: list[set[str]] = []
-
-    # -------------------------------------------------------------------------------------------------- the state
-
-    def _bind(self, name: str, *, walrus: bool = False) -> None:
-        scope = next(s for s in reversed(self._scopes) if not (walrus and s.kind == "comprehension"))
-        scope.bound.add(name)
-        if scope.kind == "cell":
-            self.assigned.add(name)
-
-    def _load(self, name: str) -> None:
-        inner = self._scopes[-1]
-        for scope in self._scopes[1:]:
-            if name in scope.bound and (scope.kind == "comprehension" or scope is inner):
-                return  # a class body is seen by its own statements only
-        if name not in self._scopes[0].bound:
-            (self.soft if name in self.assigned else self.hard).add(name)
-        self._wake(name, set())
-
-    def _load_later(self, names: Iterable[str], seen: set[str] | None = None) -> None:
-        seen = set() if seen is None else seen
-        for name in names:
-            if name not in self._scopes[0].bound:
-                self.soft.add(name)
-            self._wake(name, seen)
-
-    def _wake(self, name: str, seen: set[str]) -> None:
-        if name in self._waiting and name not in seen:
-            seen.add(name)
-            self._woken.add(name)
-            self._load_later(self._waiting[name], seen)
-
-    def _ways(self, *ways: Callable[[], object]) -> None:
-        """Walk each of the ways from here; go on with what all of them bound that come out at their end."""
-        before = [set(scope.bound) for scope in self._scopes]
-        start = self._dead
-        ends: list[list[set[str]]] = []
-        for way in ways:
-            for scope, bound in zip(self._scopes, before, strict=True):
-                scope.bound = set(bound)
-            self._dead = start
-            way()
-            if not self._dead:
-                ends.append([scope.bound for scope in self._scopes])
-        self._dead = start or not ends
-        for number, scope in enumerate(self._scopes):
-            scope.bound = set.intersection(*(end[number] for end in ends)) if ends else set(before[number])
-
-    def finish(self) -> None:
-        """Count the functions that nobody in the cell read: functions of the notebook may call them by name."""
-        for name in self._waiting.keys() - self._woken:
-            self.soft |= self._early[name]
 
     # ---------------------------------------------------------------------------------------------- simple statements
 
@@ -153,16 +86,16 @@ class _Walk(ast.NodeVisitor):
             self.visit(node)
 
     def _maybe(self, *nodes: ast.AST | None) -> None:
-        self._ways(lambda: self.statements([node for node in nodes if node is not None]), lambda: None)
+        self.scopes.ways(lambda: self.statements([node for node in nodes if node is not None]), lambda: None)
 
     def visit_Name(self, node: ast.Name) -> None:
         if isinstance(node.ctx, ast.Store):
-            self._bind(node.id)
+            self.scopes.bind(node.id)
         elif isinstance(node.ctx, ast.Del):
-            self._load(node.id)
-            self._bind(node.id)  # gone: what reads it now fails here as it would fail in the notebook
+            self.scopes.load(node.id)
+            self.scopes.bind(node.id)  # gone: what reads it now fails here as it would fail in the notebook
         else:
-            self._load(node.id)
+            self.scopes.load(node.id)
 
     def visit_Assign(self, node: ast.Assign) -> None:
         self.visit(node.value)
@@ -170,7 +103,7 @@ class _Walk(ast.NodeVisitor):
 
     def visit_AugAssign(self, node: ast.AugAssign) -> None:
         if isinstance(node.target, ast.Name):
-            self._load(node.target.id)
+            self.scopes.load(node.target.id)
         self.visit(node.value)
         self.visit(node.target)
 
@@ -185,42 +118,42 @@ class _Walk(ast.NodeVisitor):
         if node is None:
             return
         if self._lazy:
-            self._load_later(n.id for n in ast.walk(node) if isinstance(n, ast.Name))
+            self.scopes.load_later(n.id for n in ast.walk(node) if isinstance(n, ast.Name))
         else:
             self.visit(node)
 
     def visit_NamedExpr(self, node: ast.NamedExpr) -> None:
         self.visit(node.value)
-        self._bind(node.target.id, walrus=True)
+        self.scopes.bind(node.target.id, walrus=True)
 
     def visit_Import(self, node: ast.Import) -> None:
         for alias in node.names:
-            self._bind(alias.asname or alias.name.partition(".")[0])
+            self.scopes.bind(alias.asname or alias.name.partition(".")[0])
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
         for alias in node.names:
             if alias.name != "*":
-                self._bind(alias.asname or alias.name)
+                self.scopes.bind(alias.asname or alias.name)
 
     def visit_Raise(self, node: ast.Raise) -> None:
         self.generic_visit(node)
-        self._dead = True
+        self.scopes.end()
 
     def visit_Break(self, node: ast.Break) -> None:
-        self._dead = True
+        self.scopes.end()
 
     def visit_Continue(self, node: ast.Continue) -> None:
-        self._dead = True
+        self.scopes.end()
 
     # ------------------------------------------------------------------------------------------------------- branches
 
     def visit_If(self, node: ast.If) -> None:
         self.visit(node.test)
-        self._ways(lambda: self.statements(node.body), lambda: self.statements(node.orelse))
+        self.scopes.ways(lambda: self.statements(node.body), lambda: self.statements(node.orelse))
 
     def visit_IfExp(self, node: ast.IfExp) -> None:
         self.visit(node.test)
-        self._ways(lambda: self.visit(node.body), lambda: self.visit(node.orelse))
+        self.scopes.ways(lambda: self.visit(node.body), lambda: self.visit(node.orelse))
 
     def visit_BoolOp(self, node: ast.BoolOp) -> None:
         self.visit(node.values[0])
@@ -263,24 +196,16 @@ class _Walk(ast.NodeVisitor):
         def handler(caught: ast.ExceptHandler) -> None:
             self.statements([caught.type] if caught.type else [])
             if caught.name:
-                self._bind(caught.name)  # gone at the end of the handler, and then the notebook's would be too
+                self.scopes.bind(caught.name)  # gone at the end of the handler, and then the notebook's would be too
             self.statements(caught.body)
 
-        before = [set(scope.bound) for scope in self._scopes]
-        self._ways(
+        before = self.scopes.bound()
+        self.scopes.ways(
             lambda: self.statements([*node.body, *node.orelse]),
             *(lambda caught=caught: handler(caught) for caught in node.handlers),
         )
         if node.finalbody:
-            after = [set(scope.bound) for scope in self._scopes]
-            dead = self._dead
-            for scope, bound in zip(self._scopes, before, strict=True):
-                scope.bound = bound
-            self._dead = False
-            self.statements(node.finalbody)
-            for scope, bound in zip(self._scopes, after, strict=True):
-                scope.bound |= bound
-            self._dead = dead or self._dead
+            self.scopes.from_there(before, lambda: self.statements(node.finalbody))
 
     visit_TryStar = visit_Try
 
@@ -291,27 +216,26 @@ class _Walk(ast.NodeVisitor):
             self.statements(one.body)
 
         self.visit(node.subject)
-        self._ways(*(lambda one=one: case(one) for one in node.cases), lambda: None)
+        self.scopes.ways(*(lambda one=one: case(one) for one in node.cases), lambda: None)
 
     def visit_MatchAs(self, node: ast.MatchAs) -> None:
         self.generic_visit(node)
         if node.name:
-            self._bind(node.name)
+            self.scopes.bind(node.name)
 
     def visit_MatchStar(self, node: ast.MatchStar) -> None:
         if node.name:
-            self._bind(node.name)
+            self.scopes.bind(node.name)
 
     def visit_MatchMapping(self, node: ast.MatchMapping) -> None:
         self.generic_visit(node)
         if node.rest:
-            self._bind(node.rest)
+            self.scopes.bind(node.rest)
 
     # --------------------------------------------------------------------------------------------------------- scopes
 
     def _comprehension(self, node: ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp) -> None:
         self.visit(node.generators[0].iter)
-        self._scopes.append(_Scope("comprehension"))
 
         def rounds() -> None:
             for number, generator in enumerate(node.generators):
@@ -321,8 +245,8 @@ class _Walk(ast.NodeVisitor):
                 self.statements(generator.ifs)
             self.statements([node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt])
 
-        self._ways(rounds, lambda: None)
-        self._scopes.pop()
+        with self.scopes.inner():
+            self.scopes.ways(rounds, lambda: None)
 
     visit_ListComp = visit_SetComp = visit_DictComp = visit_GeneratorExp = _comprehension
 
@@ -330,18 +254,17 @@ class _Walk(ast.NodeVisitor):
     def _type_parameters(self, node: ast.AST) -> Iterator[None]:
         """The scope of `def f[T]` and its like (Python 3.12)."""
         names = {parameter.name for parameter in getattr(node, "type_params", ())}
-        self._scopes.append(_Scope("comprehension", names))
-        yield
-        self._scopes.pop()
+        with self.scopes.inner(names):
+            yield
 
     def visit_TypeAlias(self, node: Any) -> None:
         """`type X = ...` (Python 3.12): evaluated when first asked for."""
-        self._load_later(n.id for n in ast.walk(node.value) if isinstance(n, ast.Name))
-        self._bind(node.name.id)
+        self.scopes.load_later(n.id for n in ast.walk(node.value) if isinstance(n, ast.Name))
+        self.scopes.bind(node.name.id)
 
     def visit_Lambda(self, node: ast.Lambda) -> None:
         self.statements([*node.args.defaults, *(d for d in node.args.kw_defaults if d)])
-        self._load_later(self._bodies.get((node.lineno, "lambda"), set()) | magic_lines.text_names(node.body))
+        self.scopes.load_later(self._bodies.get((node.lineno, "lambda"), set()) | magic_lines.text_names(node.body))
 
     def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
         arguments = node.args
@@ -353,7 +276,7 @@ class _Walk(ast.NodeVisitor):
                 self._annotation(argument.annotation if argument else None)
             self._annotation(node.returns)
         body = self._bodies.get((node.lineno, node.name), set()).union(*map(magic_lines.text_names, node.body))
-        self._define(node.name, body, at_once=bool(node.decorator_list))
+        self.scopes.define(node.name, body, at_once=bool(node.decorator_list))
 
     visit_AsyncFunctionDef = visit_FunctionDef
 
@@ -361,24 +284,9 @@ class _Walk(ast.NodeVisitor):
         self.statements(node.decorator_list)
         with self._type_parameters(node):
             self.statements([*node.bases, *node.keywords])
-        self._scopes.append(_Scope("class"))
-        self._class_reads.append(set())
-        self.statements(node.body)
-        self._scopes.pop()
-        self._define(node.name, self._class_reads.pop(), at_once=bool(node.decorator_list or node.keywords))
-
-    def _define(self, name: str, body: set[str], *, at_once: bool) -> None:
-        """Bind a function or a class whose bodies read ``body``."""
-        if self._class_reads:
-            self._class_reads[-1] |= body
-        elif self._scopes[-1].kind == "cell":
-            self._waiting[name] = self._waiting.get(name, set()) | body
-            self._early[name] = self._early.get(name, set()) | (body - self._scopes[0].bound - {name})
-        else:
-            at_once = True
-        self._bind(name)
-        if at_once:
-            self._load_later(body)
+        with self.scopes.class_body() as read:
+            self.statements(node.body)
+        self.scopes.define(node.name, read, at_once=bool(node.decorator_list or node.keywords))
 
     # --------------------------------------------------------------------------------------------------------- magics
 
@@ -387,14 +295,14 @@ class _Walk(ast.NodeVisitor):
         if call is None:
             self.generic_visit(node)
             for name in magic_lines.query_names(node):
-                self._load(name)
+                self.scopes.load(name)
             return
         code = call.name in ("time", "timeit") and magic_lines.parsed(call.text)
         if code:
-            self._ways(lambda: self.statements(code.body), *([] if call.name == "time" else [lambda: None]))
+            self.scopes.ways(lambda: self.statements(code.body), *([] if call.name == "time" else [lambda: None]))
         else:
             for name in sorted(magic_lines.line_names(call)):
-                self._load(name)
+                self.scopes.load(name)
 
 
 def _swallows(manager: ast.expr) -> bool:
