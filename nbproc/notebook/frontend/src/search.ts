@@ -40,7 +40,7 @@ export function search(controls: Controls, list: List, lines: () => Lines, chang
   const counted = h("span.count", { role: "status" });
   const bar = h(
     "div.find",
-    { role: "search", hidden: true },
+    { role: "search", "aria-label": "Find", hidden: true },
     input,
     counted,
     tool(icon("up"), "Previous (Shift+Enter)", () => step(-1)),

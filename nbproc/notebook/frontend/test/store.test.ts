@@ -67,6 +67,25 @@ describe("lines", () => {
     expect(store.older(0, 0)).toBe(3 * n - size);
   });
 
+  it("that do not stand among all are counted", () => {
+    const n = 40_000;
+    const lines = Array.from({ length: n }, (_, i) => `${i}`);
+    for (let rank = 0; rank < 6; rank++) tick([[rank, rank % 2, 0, n, 0, 1]], lines, rank ? {} : { snap: snap(6) });
+    expect(store.all.size).toBeLessThanOrEqual(201_000);
+    expect(store.missing()).toBe(6 * n - store.all.size);
+    tick([[0, 0, n + 5, 1, 0, 2], [1, 2, 0, 1, 0, 2]], ["after a gap", "{}"]);
+    expect(store.missing()).toBe(6 * n + 6 - store.all.list().filter((row) => !row.gap && row.stream !== 2).length);
+  });
+
+  it("that a replay brings are not missing", () => {
+    tick([[0, 0, 0, 1, 0, 1]], ["a"], { snap: snap(1) });
+    seq++;
+    tick([[0, 0, 3, 1, 0, 1]], ["d"]);
+    expect(store.missing()).toBe(2);
+    store.receive(to({ t: "replay", seq, part: 0, parts: 1, runs: [[0, 0, 0, 4, 0, 1]] }), encode(["a", "b", "c", "d"]));
+    expect(store.missing()).toBe(0);
+  });
+
   it("may hold anything", () => {
     tick([[0, 0, 0, 3, 0, 1]], ["<script>alert(1)</script>", "", "\ufeffä 漢"]);
     expect(shown()).toEqual(["<script>alert(1)</script>", "", "\ufeffä 漢"]);
@@ -190,5 +209,23 @@ describe("displays", () => {
     piece(1);
     expect(held.state).toBe("here");
     expect(asked.filter((question) => question.t === "display").length).toBe(1);
+  });
+});
+
+describe("a whole log", () => {
+  it("comes in pieces, and says what was left out", async () => {
+    const steps: number[] = [];
+    const file = store.file(0, 0, (done) => steps.push(done));
+    for (const offset of [0, 3]) {
+      store.receive(
+        to({ t: "file", rank: 0, stream: 0, offset, size: 6, whole: 90, path: "/runs/x/0/stdout.log" }),
+        new Uint8Array(3),
+      );
+      await Promise.resolve();
+      await Promise.resolve();
+    }
+    const { pieces, size, whole, path } = await file;
+    expect([pieces.length, size, whole, path]).toEqual([2, 6, 90, "/runs/x/0/stdout.log"]);
+    expect(steps).toEqual([3, 6]);
   });
 });
