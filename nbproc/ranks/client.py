@@ -90,9 +90,9 @@ class Server:
     @property
     def usable(self) -> bool:
         """False if the server is seen to have ended."""
-        if self._process is not None and self._starter == os.getpid():
-            return self._process.poll() is None
-        try:
+        if self._process is not None and self._starter == os.getpid() and self._process.poll() is not None:
+            return False
+        try:  # its end of the socket is closed a moment before the process can be waited for
             # without touching the socket's mode: it is shared with the processes that use this server too
             return self._control.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) != b""
         except BlockingIOError:
