@@ -201,7 +201,7 @@ def test_for_the_job_it_is_as_a_new_process_is(tmp_path: Path) -> None:
             assert ours[name] == value, name
     assert stood[0]["time zone"] == ["JST", "JST"]
     assert stood[0]["umask"] == "0o27"
-    assert stood[0]["nice"] == 3
+    assert stood[0]["nice"] == os.nice(0) + 3
     assert stood[0]["limits"][0][0] == 777
     assert stood[0]["environment"]["SOMETHING"] == "new"
     assert stood[0]["threads"] == 2
