@@ -92,7 +92,7 @@ class Scopes:
         return [set(scope.bound) for scope in self._scopes]
 
     def from_there(self, before: list[set[str]], walk: Callable[[], object]) -> None:
-        """Walk what may be reached with no more bound than ``before`` (a `finally`); what it binds is bound after it."""
+        """Walk what may be reached with no more bound than ``before`` (a `finally`); what it binds, stays bound."""
         after, dead = self.bound(), self._dead
         for scope, bound in zip(self._scopes, before, strict=True):
             scope.bound = bound

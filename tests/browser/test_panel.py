@@ -279,6 +279,9 @@ def test_a_program_with_arguments_by_rank_and_a_failure(open_panel: Callable[...
     page.click(f"{ROW}.np-open")
     book.until(lambda: page.query_selector(f"{ROW}.np-said:visible"), "the line says why")
     assert "rank 1 failed first" in book.text(f"{ROW}.np-said")
+    saved = page.query_selector(".nbproc-panel-runs")
+    assert "rank 1 failed first" in (saved.text_content() or ""), "a notebook without widgets has the list"
+    assert not saved.is_visible(), "here the form has it"
 
 
 def test_the_code_that_is_shown_does_the_same(open_panel: Callable[..., Panel]) -> None:
