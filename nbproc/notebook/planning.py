@@ -25,6 +25,8 @@ from nbproc.notebook.options import Options
 from nbproc.plan import Plan, flat_logs, make_plan
 
 _PYTHONS = ("python", "python3")
+_PROGRAM = re.compile(r"(python\d?|bash|sh|torchrun|\S+\.(py|sh))\s|[.~]?/")
+"""What begins like a program rather than like a call."""
 
 
 @dataclass(frozen=True)
@@ -69,11 +71,21 @@ def of_cell(options: Options, shell: Any, body: str, place: Place) -> Plan:
 
 
 def of_call(options: Options, shell: Any, place: Place) -> Plan:
-    """Plan a run of the call on a `%spawn` line, evaluated in each rank."""
+    """Plan a run of the call on a `%spawn` line, evaluated in each rank.
+
+    Raises `OptionError` where a function stands without being called, or a program without `--` before it.
+    """
+    if options.call.isidentifier() and callable(shell.user_ns.get(options.call)):
+        raise OptionError(f"%spawn: {options.call} is not called: write {options.call}(...)")
     name = options.name or options.result_name or _leading_name(options.call) or _cell_name(place)
     found = ((number, text.find(options.call)) for number, text in enumerate(place.text.splitlines(), 1))
     line, column = next(((number, column) for number, column in found if column >= 0), (1, 0))
-    return _of_source(options, shell, options.call, place, line, name, column)
+    try:
+        return _of_source(options, shell, options.call, place, line, name, column)
+    except SyntaxError:
+        if not _PROGRAM.match(options.call):
+            raise
+        raise OptionError(f"%spawn: for a program write -- before it: -- {options.call}") from None
 
 
 def _of_source(options: Options, shell: Any, source: str, place: Place, line: int, name: str, column: int = 0) -> Plan:

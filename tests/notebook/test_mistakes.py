@@ -46,3 +46,16 @@ def test_values_that_do_not_come_back_are_told_once_with_what_to_do(kernel: Kern
     )
     kernel.run("async def later():\n    return 1")
     assert kernel.run("%spawn -n 1 later()").stdout.endswith("Await it: await f(...).\n")
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("%spawn -n 2 divide", "%spawn: divide is not called: write divide(...)"),
+        ("%spawn -n 2 python train.py --lr 1", "%spawn: for a program write -- before it: -- python train.py --lr 1"),
+        ("%spawn -n 2 ./train.sh", "%spawn: for a program write -- before it: -- ./train.sh"),
+    ],
+)
+def test_what_is_no_call_is_told_in_one_line(kernel: Kernel, line: str, words: str) -> None:
+    kernel.run("def divide(x):\n    return 1 / x")
+    assert kernel.run(line).error == f"OptionError: {words}"
