@@ -235,7 +235,7 @@ def _sent(packed: payload.Payload, roots: Mapping[str, object]) -> tuple[str, ..
     elif packed.size >= 1 << 20:
         notes.append(f"sent {_bytes(packed.size)}")
     large = {name: size for name, size in packed.sizes.items() if size >= 10 << 20}
-    if large and names:
+    if large and len(names) > 1:
         notes.append("large: " + ", ".join(f"{name} {_bytes(size)}" for name, size in large.items()))
     for name, why in packed.dropped.items():
         notes.append(f"not sent: {name} ({why})")

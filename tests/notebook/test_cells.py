@@ -135,8 +135,11 @@ def test_what_is_large_is_listed_and_what_is_not_used_is_not_sent(kernel: Kernel
     kernel.run("import numpy as np\nlarge1 = np.zeros(3_000_000)\nlarge2 = np.zeros(400_000_000 // 8)")
     ran = kernel.run("%%spawn -n 2\nfloat(large1.sum())")
     assert ran.ok, ran.text
-    assert "large1 24 MB" in ran.text
+    assert "sent large1 (24 MB)," in ran.text
+    assert "large: " not in ran.text  # it was said of the only one
     assert "large2" not in ran.text
+    kernel.run("small1 = 'small'")
+    assert "sent large1, small1 (24 MB), large: large1 24 MB" in kernel.run("%%spawn -n 2\nlarge1.sum(), small1;").text
     kernel.run("del large1, large2")
 
 
