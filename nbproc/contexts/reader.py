@@ -55,9 +55,10 @@ class Reader:
         self._ended = False
         self._tail: Tail | None = None
         if sinks and watched:
+            # Of what came between two looks stdout goes first: an error stands below the lines that led to it.
             sources = [
                 Source(rank, stream, file)
-                for rank, stream in sorted(watched)
+                for rank, stream in sorted(watched, key=lambda of: (of[0], of[1] is Stream.ERR))
                 if (file := layout.log_file(rank, stream)) is not None
             ]
             if captures:
