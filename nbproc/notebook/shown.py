@@ -146,7 +146,7 @@ def result_text(result: RunProcsResult) -> str:
             lines += _value_lines(f"  rank {rank}: ", values, rank)
         else:
             lines.append(f"  rank {rank}: no value")
-    if values is not result.return_values:
+    if values and values is not result.return_values:
         lines.append("what some ranks returned is in .partial_values")
     return "\n".join(lines)
 
