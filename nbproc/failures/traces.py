@@ -7,6 +7,7 @@ attribute of the exception is trusted: a ``str()`` that raises becomes a sentenc
 from __future__ import annotations
 
 import builtins
+import re
 import sys
 import types
 from collections.abc import Mapping, Sequence
@@ -18,6 +19,9 @@ from nbproc.failures.frames import CONTEXT, LINE_CHARS, Frame, frame_from_json, 
 MESSAGE_BYTES = 64 * 1024
 """A message longer than this loses its middle."""
 _LINKED_BYTES = 8 * 1024
+_TRACEBACK = "Traceback (most recent call last):\n"
+_CARRIED = re.compile(r"Caught \w+ in (.+)\.\nOriginal " + re.escape(_TRACEBACK))
+"""How torch begins the message of an exception that it raises again: ``Caught ValueError in DataLoader worker ...``."""
 _DEPTH = 12
 _WIDTH = 15
 _NOTES = 20
@@ -44,7 +48,14 @@ class Trace:
 
     @property
     def words(self) -> str:
-        """Type and message, as Python prints them: ``ValueError: bad batch 17``."""
+        """Type and message, as Python prints them: ``ValueError: bad batch 17``.
+
+        Of an exception that torch carries over from another process or thread (a DataLoader's worker), the original's.
+        """
+        if carried := _CARRIED.match(self.message):
+            original = self.message.rpartition(_TRACEBACK)[2].split("\n")
+            said = next((line for line in original if line[:1].strip()), self.type_name)
+            return f"{said.rstrip('.')} (in {carried[1]})"
         return f"{self.type_name}: {self.message}" if self.message else self.type_name
 
     @property

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from kernels import Kernel
@@ -59,3 +61,12 @@ def test_values_that_do_not_come_back_are_told_once_with_what_to_do(kernel: Kern
 def test_what_is_no_call_is_told_in_one_line(kernel: Kernel, line: str, words: str) -> None:
     kernel.run("def divide(x):\n    return 1 / x")
     assert kernel.run(line).error == f"OptionError: {words}"
+
+
+def test_what_failed_in_a_dataloaders_worker_is_said_first(kernel: Kernel) -> None:
+    ran = kernel.run(
+        "%%spawn -n 1\nfrom torch.utils.data import DataLoader\nclass Items(list):\n    def __getitem__(self, number):\n"
+        "        raise IndexError(f'no item {number}')\nlist(DataLoader(Items([1, 2]), num_workers=1))"
+    )
+    assert re.match(r"rank 0 failed: IndexError: no item 0 \(in DataLoader worker process 0\), at cell ", ran.error)
+    assert "Original Traceback" in ran.error

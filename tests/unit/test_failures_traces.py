@@ -274,3 +274,16 @@ def test_markers_follow_tabs_and_control_characters_are_harmless():
         frame = trace.frames[-1]
         assert frame.columns is not None
         assert frame.text[slice(*frame.columns)] == "g"
+
+
+def test_what_torch_carries_over_from_a_worker_is_said_not_that_it_was_caught():
+    inner = 'Traceback (most recent call last):\n  File "a.py", line 6, in get\n    raise KeyError(1)\nKeyError: 1\n'
+    carried = "Caught IndexError in DataLoader worker process 0.\nOriginal "
+    traceback = 'Traceback (most recent call last):\n  File "a.py", line 7, in get\n    raise IndexError\n'
+    during = "\nDuring handling of the above exception, another exception occurred:\n\n"
+    for message, words in (
+        (carried + inner, "KeyError: 1"),
+        (carried + inner + during + traceback + "IndexError: no item 0.\nAt all.\n", "IndexError: no item 0"),
+        (carried + traceback, "IndexError"),
+    ):
+        assert Trace("IndexError", message).words == f"{words} (in DataLoader worker process 0)"
