@@ -17,6 +17,8 @@ Kind = Literal["%%spawn", "%spawn", "%spawn_config"]
 KINDS: tuple[Kind, ...] = ("%%spawn", "%spawn", "%spawn_config")
 
 START_METHODS = ("forkserver", "spawn", "fork")
+MOST_RANKS = 4096
+"""A typing error beyond this would take the kernel with it."""
 NUMA_MODES = ("node", "socket", "exclusive", "core-complex")
 
 
@@ -52,6 +54,8 @@ def _number_of_ranks(text: str) -> int | str:
         return text
     if not text.isascii() or not text.isdigit() or int(text) < 1:
         raise OptionError("expected a number of ranks from 1, or gpu, cpu, auto")
+    if int(text) > MOST_RANKS:
+        raise OptionError(f"more than {MOST_RANKS} ranks on one machine cannot be meant")
     return int(text)
 
 
