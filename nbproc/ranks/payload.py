@@ -186,6 +186,8 @@ class Packer:
         except BaseException:
             outgoing.close()
             raise
+        finally:
+            pickler.clear_memo()  # it is in cycles, and before Python 3.11 their memo hides what it holds from gc
         return payloads
 
     def _sources(self, filenames: Collection[str]) -> dict[str, CellSource]:
