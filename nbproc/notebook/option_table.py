@@ -17,8 +17,8 @@ Kind = Literal["%%spawn", "%spawn", "%spawn_config"]
 KINDS: tuple[Kind, ...] = ("%%spawn", "%spawn", "%spawn_config")
 
 START_METHODS = ("forkserver", "spawn", "fork")
-MOST_RANKS = 4096
-"""A typing error beyond this would take the kernel with it."""
+MOST_RANKS = 1024
+"""More ranks than this are taken for a slip of the hand, which would take the kernel with it."""
 NUMA_MODES = ("node", "socket", "exclusive", "core-complex")
 
 

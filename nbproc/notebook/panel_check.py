@@ -15,11 +15,9 @@ from typing import Any
 
 from nbproc.notebook import functions, panel_code
 from nbproc.notebook import panel_text as text
+from nbproc.notebook.option_table import MOST_RANKS
 from nbproc.notebook.panel_values import MASKS, Values
 from nbproc.plan import START_METHODS
-
-MOST_RANKS = 1024
-"""More ranks than this are taken for a slip of the hand."""
 
 
 @dataclass(frozen=True)

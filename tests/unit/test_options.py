@@ -85,7 +85,7 @@ def test_an_option_is_read(line: str, field: str, value: object) -> None:
         ("-n 2 --filter #tag # x", "--filter needs a value: --filter TEXT (# begins a comment; '#tag' does not)"),
         ("-n --detach", "-n needs a value"),
         ("-n 0", "-n 0: expected a number of ranks from 1, or gpu, cpu, auto"),
-        ("-n 40000", "-n 40000: more than 4096 ranks on one machine cannot be meant"),
+        ("-n 40000", "-n 40000: more than 1024 ranks on one machine cannot be meant"),
         ("-n -1", "-n -1: expected a number of ranks"),
         ("-n four", "-n four: expected a number"),
         ("-n 2 --fliter x", "there is no option --fliter; did you mean --filter?"),
