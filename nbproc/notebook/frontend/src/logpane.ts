@@ -138,7 +138,7 @@ export function logPane(
       counted,
       wrong ? "not an expression" : narrowed ? `${count(size)} of ${count(total)}` : plural(total, "line"),
     );
-    attr(counted, "data-narrowed", narrowed ? "" : null);
+    attr(counted, "role", filter || wrong ? "status" : null); // a log that grows is not told all the time
     jump.hidden = rows.follow || !size;
     empty.hidden = size > 0;
     text(empty, total ? "No line matches." : store.over ? "Nothing was written." : "Nothing yet.");

@@ -58,7 +58,14 @@ export function overview(store: RunStore, theme: Theme, open: (rank: number) => 
   const list = h("tbody", { role: "rowgroup" });
   const table = h(
     "table",
-    { role: "table", "aria-label": "Ranks" },
+    {
+      role: "table",
+      "aria-label": "Ranks",
+      mouseover(event: Event) {
+        const line = (event.target as Element).closest<HTMLElement>(".nb-last");
+        if (line) line.title = line.textContent;
+      },
+    },
     h(
       "thead",
       { role: "rowgroup" },
@@ -121,7 +128,6 @@ export function overview(store: RunStore, theme: Theme, open: (rank: number) => 
       if (shownKey === key) return;
       shownKey = key;
       attr(said, "data-kind", told ? kind : last ? "line" : "words");
-      attr(said, "title", last ? null : words);
       if (last) draw(said, last.text, theme, [], 400);
       else text(said, words);
     }

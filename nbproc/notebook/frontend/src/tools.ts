@@ -77,7 +77,7 @@ export function tools(controls: Controls, actions: Actions): Tools {
     eat(event);
   });
   filter.value = controls.filter;
-  const counted = h("span.count", { role: "status" });
+  const counted = h("span.count");
   const bar = h(
     "div.tools",
     { role: "group", "aria-label": "Lines" },
