@@ -61,7 +61,8 @@ def test_the_wheel_holds_every_module_and_nothing_of_the_front_ends_source(wheel
 
 
 def test_the_wheel_carries_the_front_ends_bundle(wheel: Path) -> None:
-    assert "nbproc/notebook/static/view.js" in names(wheel)
+    bundle = {f"nbproc/notebook/static/{part}" for part in ("view.js", "view.css", "panel.js", "panel.css")}
+    assert bundle <= names(wheel)
 
 
 @pytest.fixture(scope="module")

@@ -78,7 +78,8 @@ def main() -> int:
     metadata = metadata_of(wheel)
     wanted = given.python or pythons_of(metadata)
     found = {version: interpreter for version in wanted if (interpreter := find(version)) is not None}
-    for version in set(wanted) - set(found):
+    missing = [version for version in wanted if version not in found]
+    for version in missing:
         say(f"Python {version} is not on PATH and not among pyenv's: it is not tried")
     cases = [
         case
@@ -91,12 +92,12 @@ def main() -> int:
     ]
     install = Installer(requirements_of(metadata), given.constraint.resolve())
     tried = [try_one(case, found[case.python], install) for case in cases]
-    print(table(tried, install.names, [version for version in wanted if version not in found]))
-    missing = len(found) < len(wanted) and not given.allow_missing
-    without = not any("torch" in one.versions for one in tried)
+    print(table(tried, install.names, missing))
+    without = given.python is None and not any("torch" in one.versions for one in tried)
     if without:
         say("torch was tried with no Python: pip has no CPU build of it (set PIP_EXTRA_INDEX_URL to torch's index)")
-    return int(missing or without or any(one.failure for one in tried))
+    failed = not tried or any(one.failure for one in tried)
+    return int(failed or without or (bool(missing) and not given.allow_missing))
 
 
 def try_one(case: Case, interpreter: Path, install: Installer) -> Tried:
@@ -133,7 +134,7 @@ class Installer:
 
     def __call__(self, python: Path, case: Case, folder: Path) -> bool:
         """Install, and return whether torch is among it. Raises `Failed`."""
-        pip = [python, "-m", "pip", "install", "--disable-pip-version-check", "--quiet"]
+        pip: list[str | Path] = [python, "-m", "pip", "install", "--disable-pip-version-check", "--quiet"]
         others = [
             f"{requirement.name}=={lower_bound(requirement)}" if case.ends == "lowest" else str(requirement)
             for requirement in self.requirements
