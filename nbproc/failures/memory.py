@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,9 +47,8 @@ class OomWatch:
         return Oom.YES if count is not None and count > self.count else Oom.MAYBE
 
 
-def _candidates(root: Path) -> list[Path]:
+def _candidates(root: Path) -> Iterator[Path]:
     mount = root / "sys/fs/cgroup"
-    paths: list[Path] = []
     try:
         groups = (root / "proc/self/cgroup").read_text().splitlines()
     except OSError:
@@ -58,11 +58,13 @@ def _candidates(root: Path) -> list[Path]:
         inside = path.lstrip("/")
         if controllers == "":
             for base in (mount, mount / "unified"):
-                paths += [base / inside / "memory.events", base / "memory.events"]
+                yield base / inside / "memory.events"
+                yield base / "memory.events"
         elif "memory" in controllers.split(","):
             base = mount / "memory"
-            paths += [base / inside / "memory.oom_control", base / "memory.oom_control"]
-    return [*paths, root / "proc/vmstat"]
+            yield base / inside / "memory.oom_control"
+            yield base / "memory.oom_control"
+    yield root / "proc/vmstat"
 
 
 def _read(path: Path) -> int | None:

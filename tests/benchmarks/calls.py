@@ -29,6 +29,25 @@ def timed(call, times, pause=0.0):
         taken.append(1000 * (time.perf_counter() - began))
     return taken
 """
+_FORKS = """
+import os, torch
+torch.ones(1)
+def forks():
+    children = []
+    for _ in range(4):
+        children.append(os.fork())
+        if not children[-1]: os._exit(0)
+    for child in children: os.waitpid(child, 0)
+tell(timed(forks, A[0], 0.25))
+"""
+_INTO_MEMORY = """
+import os
+def into_memory(data):
+    fd = os.memfd_create("benchmark")
+    left = memoryview(data)
+    while left: left = left[os.write(fd, left):]
+    return fd
+"""
 
 
 def b2(quick: bool) -> list[Table]:
@@ -45,6 +64,8 @@ def b2(quick: bool) -> list[Table]:
     if not quick:
         code = "import torch.multiprocessing as mp\ntell(timed(lambda: mp.spawn(hello, nprocs=4), A[0]))"
         results["torch.multiprocessing.spawn"] = script(_OURS + code, few)
+    if not missing("torch"):
+        results["os.fork and waitpid, four times, in a process with torch"] = script(_OURS + _FORKS, many)
     absent = missing("loky")
     code = "from loky import get_reusable_executor as get\nrun = lambda: list(get(max_workers=4).map(hello, range(4)))\nrun()\n"
     results["loky, processes that run already"] = absent or script(_OURS + code + "tell(timed(run, A[0]))", many)
@@ -87,6 +108,15 @@ results = {{"nbproc": timed(call, A[1], 0.3)}}
 over.set()
 time.sleep(0.5)
 used, left = most[0] - before, shared() - before
+raw = bytearray(b"1") * size
+def written():
+    began = time.perf_counter()
+    fd = into_memory(raw)
+    took = time.perf_counter() - began
+    os.close(fd)
+    return 1000 * took
+results["os.write of as much into a memory file, one thread"] = [written() for _ in range(A[1])]
+del raw
 results["value.copy(), one"] = timed((lambda: value.clone()) if hasattr(value, "clone") else (lambda: value.copy()), A[1])
 import cloudpickle, pickle
 def plain():
@@ -111,7 +141,7 @@ if hasattr(value, "clone"):
     for one in ranks: one.join()
 tell([results, used, left])
 """
-        results, used, left = script(_OURS + code, size, times)
+        results, used, left = script(_OURS + _INTO_MEMORY + code, size, times)
         facts = {
             "memory in files, of the whole machine": f"{used:,.0f} MB more at most while it ran, for four ranks; "
             f"{max(left, 0):,.0f} MB more after it",
@@ -130,8 +160,26 @@ def read(values):
 """
     code_ours = "import torch; ours(hello); time.sleep(1); ours(hello)\ntell(timed(lambda: read(ours(large, A[0]).return_values), A[1], 0.3))"
     code_torch = "tell(timed(lambda: read(torchs('fork', large, A[0]).return_values), A[1]))"
+    code_raw = """
+data = bytearray(b"1") * A[0]
+def writers():
+    read, write = os.pipe()
+    began, left = time.perf_counter(), 4
+    for _ in range(4):
+        if not os.fork():
+            into_memory(data)
+            os.write(write, b"w")
+            os._exit(0)
+    while left: left -= len(os.read(read, left))
+    took = time.perf_counter() - began
+    for _ in range(4): os.wait()
+    os.close(read), os.close(write)
+    return 1000 * took
+tell([writers() for _ in range(A[1])])
+"""
     results = {
         "nbproc": script(_OURS + code + code_ours, size, times),
+        "os.write of as much into memory files, four processes": script(_OURS + _INTO_MEMORY + code_raw, size, times),
         "torch start_processes, fork": script(_OURS + _TORCH + code + code_torch, size, times),
     }
     return [Table(f"4 x {size / 1e6:,.0f} MB", "3x of torch's", results)]

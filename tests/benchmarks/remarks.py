@@ -8,44 +8,61 @@ CPU time of one cell with four ranks, in milliseconds, on two cores of which oth
 
 | part | ms |
 |---|---:|
-| an empty cell: the kernel's own messages | 4 |
-| plan, files, pickling, two threads, sockets | 8 |
-| the view: a model with its code (40 kB), what is displayed and saved | 9 |
+| an empty cell: the kernel's own messages | 3 |
+| plan, files, pickling, sockets, until the result is known | 5 |
+| the view: its model with its code (50 kB), what is displayed and saved, and the kernel's threads that send it | 6 |
 | each rank, from its job to its result | 2 |
-| afterwards: each rank's end, and a new one in its place | 6 |
+| afterwards: the look for what is left, old files, asking for new ranks | 2 |
+| afterwards: each rank's end, and a new one in its place | 7 |
 | afterwards: the fork server, for four ranks | 8 |
 
-The four ranks share the cores, so with two of them the floor of the ranks is 4 ms. What comes afterwards runs while the
-user reads; back to back it is the larger part, and it is the system's: a fork copies the tables of pages, an exit
-takes them apart.
+The four ranks share the cores, so with two of them the floor of the ranks is 4 ms. The rest of the time of a cell is
+who has the processor when. The ranks get their jobs before the view is made, which takes place while they run. Ranks
+that have returned are kept from exiting for 20 ms, so that the kernel can finish the cell first: four exits take as
+long as the cell. What comes afterwards runs while the user reads; back to back it is the larger part, 46 ms of CPU time
+for two cores, and it is the system's: a fork copies the tables of pages, each first write to a page copies it (2.6
+microseconds here, 1,300 pages until a rank stands by), an exit takes all of it apart.
 
-What brought a rank's cost from 45 ms of CPU time to 8: torch's own tables are not taken apart at its exit (27 ms), BLAS
+What brought a rank's cost from 45 ms of CPU time to 9: torch's own tables are not taken apart at its exit (27 ms), BLAS
 libraries are looked for once in the server (4 ms), the server's memory is in large pages (3 ms, and the server's own
-fork 5 instead of 1 ms), all modules are imported ahead, and a rank that waits goes through the motions of a job once,
-which copies the pages it will write to: 220 page faults are left between job and result, of 1,350.
+fork 5 instead of 1 ms), all modules that a rank runs on are imported ahead (a test sees to that: one that is not costs
+each rank 3 ms), and a rank that waits goes through the motions of a job once, which copies the pages it will write to:
+300 page faults are left between job and result, of 1,350.
 """,
     "B2": """
-The same without a kernel's messages and without a view. 2 ms of CPU time for each rank, 8 for the caller; loky's
-processes have run before and keep their modules and what the last call left in them, ours are new each time.
+The same without a kernel's messages and without a view. 2 ms of CPU time for each rank, 5 for the caller. Bare forks of a
+process with torch in it, which do nothing and exit, stand beside: ours cost less than these, because they come from the
+fork server, whose memory is in large pages, and because they are made before the call and exit after it. So this is
+below the system's limit for processes that are made when they are asked for; back to back, where nothing can be made
+before, it is what forks and exits cost. loky's processes have run before and keep their modules and what the last call
+left in them, ours are new each time.
 """,
     "B3": """
 The fork server's import of torch is most of it; nothing that can be done before or beside it is done after it. A kernel
 starts it with `%load_ext nbproc`, so that a first cell that comes a few seconds later does not wait for it.
 """,
     "B4": """
-`import nbproc` loads names when they are used. `%load_ext nbproc` loads the magics and their options.
+`import nbproc` loads names when they are used. `%load_ext nbproc` loads the magics and what a launch needs, 55 ms of CPU
+time, so that the first cell does not: 120 modules of ours and the standard library, a fifth of it for making
+dataclasses, a seventh for regular expressions. All modules are compiled before the benchmarks begin, as an installer
+does; where Python may not write what it compiles, it takes 65 ms more. The cells that come next share the cores with
+the server's import of torch, a second and a half of CPU time on a core of its own where there is one.
 """,
     "B5": """
-Writing a gigabyte into a memory file costs 0.6 s of CPU time, of which the copy is a tenth and the system's taking of
-fresh pages of 4 kB the rest (two threads share it); large pages for such files are off on most systems. The ranks map
-it: 0.3 ms. A DataFrame costs each rank the import of pandas, 0.3 to 0.5 s of CPU time: `NBPROC_PRELOAD` takes it out.
+Of the CPU time of a launch all but 5 ms is the system's write of the value into a memory file, 0.37 s a gigabyte, of which
+the copy is a tenth and the taking of fresh pages of 4 kB the rest. That is the limit as long as the value has to be
+copied once; the row of `os.write` is the same on one thread, two threads share it here. Large pages for such files
+would be cheaper; they are off on most systems (`shmem_enabled`), and cannot be asked for then. The ranks map the file:
+0.3 ms. A DataFrame costs each rank the import of pandas, 0.3 to 0.5 s of CPU time: `NBPROC_PRELOAD` takes it out.
 
 A second launch with the unchanged tensor: comparing it with what was sent last time would cost a tenth of sending it
 (0.05 s a gigabyte). It is not done: the file would have to be kept between runs, and memory is given back when a run
 ends. A tensor that is to be used often is sent without any copy after `tensor.share_memory_()`.
 """,
     "B6": """
-The same writing, by four ranks at once; reading maps it.
+The same writing, by four ranks at once; reading maps it. The row of `os.write` is four processes that do only that: the
+limit, as in B5. Ours also makes the tensors (0.4 s of CPU time in all) and gives the memory back; where others use the
+cores it may come out ahead, because each rank writes with two threads and so gets a larger share.
 """,
     "B7": """
 A rank that was not there before costs a fork in the server (1 to 3 ms), getting ready (5 ms) and an end (2 to 4 ms), and
