@@ -65,7 +65,7 @@ class RunWidget(anywidget.AnyWidget):
     run_id = traitlets.Unicode().tag(sync=True)
 
     def add_traits(self, **traits: Any) -> None:
-        """Add what the class does not have. Each widget that anywidget adds to gets a class of its own, for 2 ms."""
+        """Add what the class does not have: a widget that anywidget adds something to gets a class of its own."""
         missing = {name: trait for name, trait in traits.items() if not self.has_trait(name)}
         if missing:
             super().add_traits(**missing)

@@ -179,6 +179,24 @@ def test_a_run_that_goes_well() -> None:
     assert run.crew.handed == [0, 1]
 
 
+def test_ranks_that_returned_exit_when_somebody_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are kept for a moment, so that who waits for the result goes first, and not from who waits for their end."""
+    monkeypatch.setattr(supervisor, "_LINGER", 3600.0)
+    made = Made(), Made()
+    run = Run(*made, grace=7200.0)
+    run.supervisor.start()
+    for one in made:
+        one.say(wire.Kind.RETURNED)
+    run.wait(Stage.FINISHED)
+    with pytest.raises(BlockingIOError):
+        made[0].rank_side.recv(1, socket.MSG_DONTWAIT)
+    run.supervisor.hurry()
+    assert all(one.rank_side.recv(1) == b"" for one in made)
+    for one in made:
+        one.end(0)
+    run.wait()
+
+
 def test_a_timeout_counts_from_when_all_ranks_have_started() -> None:
     first, second = Made(polite=True), Made(polite=True)
     run = Run(first, second, timeout=0)

@@ -259,3 +259,12 @@ def test_a_silent_rank_is_shown_with_where_it_is(ctx: FakeContext, monkeypatch: 
     assert silence.where(ctx.snapshot()) == [[0, "all_reduce"]]
     assert silence.where(ctx.snapshot()) == [[0, "all_reduce"]]
     assert looked == [0], "a stack is not looked at more than every ten seconds"
+
+
+def test_all_views_are_of_one_class() -> None:
+    """What anywidget adds to each widget is in the class: a class for each would cost a part of every cell."""
+    widgets = [views.RunWidget(_esm="", _css="", run_id=name) for name in ("a", "b")]
+    assert [type(one) for one in widgets] == [views.RunWidget, views.RunWidget]
+    assert {"_esm", "_css", "run_id", "_anywidget_id"} <= set(widgets[0].keys)
+    for one in widgets:
+        one.close()
