@@ -89,7 +89,7 @@ export function tabRow(
     }
     fixed.replaceChildren(...tabs.filter((tab) => typeof tab === "string").map((tab) => made.get(tab)!));
     field.hidden = store.snap!.ranks.length <= MANY;
-    fade();
+    setTimeout(fade); // to measure now would make the page lay everything out twice
   }
 
   /** Show at which end of the row there are more tabs. */
