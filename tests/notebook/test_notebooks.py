@@ -32,7 +32,7 @@ SHOWN: dict[str, dict[str, list[str]]] = {
         "crash": ["rank 1 was killed by SIGSEGV", "in peek"],
         "exit": ["rank 0 exited with code 3 before returning"],
         "send": ["`client.guard`, used by `fetch`: a lock cannot be sent"],
-        "hang": ["timeout of 1 s", "rank 0 stopped at cell"],
+        "hang": ["timed out after 1 s", "rank 0 stopped at cell"],
         "tried": ["failed: True", "ZeroDivisionError"],
         "next": ["results in _"],
     },
