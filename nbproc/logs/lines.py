@@ -109,6 +109,14 @@ class LineDiscipline:
         self._screen.reach = 0
         return self._screen.flush()
 
+    def pause(self) -> list[Update]:
+        """Say that nobody writes for now: the last line is told as complete though its newline has not come.
+
+        If it is continued after all, it is told again.
+        """
+        self._screen.reach = 0
+        return self._screen.flush(final=True)
+
     @property
     def held(self) -> bool:
         """Whether there are lines that `settle` would complete."""

@@ -180,6 +180,11 @@ class RankReader:
         rank, stream, now, new = self._rank, text.source.stream, time.time(), tuple.__new__
         batch += [new(LineEvent, (rank, stream, n, words, ended, now)) for n, words, ended in updates]
 
+    def pause(self) -> None:
+        """Tell the last lines as they are."""
+        for text in self._texts:
+            self._say(text, text.discipline.pause())
+
     def close(self) -> None:
         """Complete the last lines."""
         for text in self._texts:

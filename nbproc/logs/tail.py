@@ -57,6 +57,7 @@ class Tail:
         self._thread: threading.Thread | None = None
         self._turn = threading.Condition()
         self._hurry = threading.Event()
+        self._pausing = threading.Event()
         self._looks = 0
         self._caught_up = 0
 
@@ -87,6 +88,7 @@ class Tail:
     def catch_up(self, timeout: float | None = None) -> bool:
         """Return when all that the files held at this call was given to the sinks; from any other thread.
 
+        To be called when nobody writes for now: last lines without a newline are given as they are.
         Blocks for at most ``timeout`` seconds; returns whether the reader has caught up by then.
         """
         thread = self._thread
@@ -94,6 +96,7 @@ class Tail:
             return False
         with self._turn:
             wanted = self._looks + 1
+            self._pausing.set()
             self._hurry.set()
             return self._turn.wait_for(lambda: self._caught_up >= wanted or not thread.is_alive(), timeout)
 
@@ -116,7 +119,12 @@ class Tail:
             self._hurry.clear()
             with self._turn:
                 self._looks += 1
+            pausing = self._pausing.is_set()
             more = self._look(look, ended=False, everything=hurry)
+            if pausing and not more:
+                self._pausing.clear()
+                for rank in self._ranks:
+                    rank.pause()
             if self._deliver():
                 last_news = began
             if not more:

@@ -233,6 +233,20 @@ def test_lines_that_are_being_redrawn_are_not_complete() -> None:
     assert all(complete for _, complete in lines.values())
 
 
+def test_a_pause_completes_what_may_be_continued_after_all() -> None:
+    discipline = LineDiscipline()
+    lines: Lines = {}
+    apply(lines, discipline.feed(b"one\n\x1b[31mre"))
+    apply(lines, discipline.pause())
+    assert lines == {0: ("one", True), 1: ("\x1b[31mre\x1b[0m", True)}
+    assert discipline.pause() == []
+    apply(lines, discipline.feed(b"d\x1b[0m caf\xc3"))
+    assert lines[1] == ("\x1b[31mred\x1b[0m caf", False)
+    apply(lines, discipline.pause())
+    apply(lines, discipline.feed(b"\xa9\nend"))
+    assert lines == {0: ("one", True), 1: ("\x1b[31mred\x1b[0m café", True), 2: ("end", False)}
+
+
 def test_the_cursor_reaches_only_so_far_back() -> None:
     data = b"".join(b"%d\n" % n for n in range(1000)) + b"\x1b[999Aup"
     lines = fed([data])

@@ -101,6 +101,19 @@ def test_finish_reads_everything_that_is_there(files: Files) -> None:
     assert files.seen.events[-1].complete
 
 
+def test_catching_up_gives_last_lines_as_they_are(files: Files) -> None:
+    tail = files.tail()
+    files.write(files.out, b"x" * 20_000_000 + b"\nno new")
+    assert tail.catch_up(20)
+    assert [(event.text, event.complete) for event in files.seen.events[-1:]] == [("no new", True)]
+    files.write(files.out, b"line\nmore")
+    files.seen.until_line("more")
+    assert files.seen.lines()[1:] == ["no newline", "more"]
+    assert not files.seen.events[-1].complete
+    assert tail.catch_up(20)
+    assert files.seen.events[-1].complete
+
+
 def test_finish_does_not_wait_for_the_next_look(files: Files) -> None:
     tail = files.tail()
     files.write(files.out, b"x\n")
