@@ -325,8 +325,8 @@ class PContext(Looking, ABC):
                     failures=self.failures,
                     stdouts=self.stdouts,
                     stderrs=self.stderrs,
-                    partial_values=values,
                 )
+                self._result.partial_values = values
             return self._result
 
     def _values(self) -> dict[int, Any]:

@@ -123,7 +123,7 @@ class RunProcsResult:
     failures: dict[int, ProcessFailure] = field(default_factory=dict)
     stdouts: dict[int, str] = field(default_factory=dict)
     stderrs: dict[int, str] = field(default_factory=dict)
-    partial_values: dict[int, Any] = field(default_factory=dict, repr=False, compare=False)
+    partial_values: dict[int, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def is_failed(self) -> bool:
         """Return whether a rank failed."""
