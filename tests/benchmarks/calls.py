@@ -209,7 +209,8 @@ def b7(quick: bool) -> list[Table]:
     """Many ranks: from the call until the last one runs; memory for each of them, with all helpers; to the end of all."""
     tables = []
     for count in (8,) if quick else (16, 64, 256):
-        ours = _OURS + _HOLD + "ours(hello, n=1); time.sleep(3)\n"
+        # until the server has seen to itself, as it has some seconds after a kernel's last run
+        ours = _OURS + _HOLD + f"ours(hello, n=1); time.sleep({0 if quick else 8})\n"
         ours += "def end(ctx): ctx.wait(); ctx.pids()\n"
         ours += "tell([measured(lambda folder: ours(hold, folder, n=A[0], wait=False), end) for _ in range(A[1])])"
         theirs = (
