@@ -81,7 +81,9 @@ def spoken(cell: Any) -> str:
         if output.output_type == "stream":
             parts.append(output.text)
         elif output.output_type == "error":
-            parts.append("\n".join(output.traceback) or f"{output.ename}: {output.evalue}")
+            said = SGR.sub("", "\n".join(output.traceback) or f"{output.ename}: {output.evalue}")
+            if not any(said.strip() in SGR.sub("", part) for part in parts):  # a view's text explains it, too
+                parts.append(said)
         elif "image/png" in output.data:
             parts.append("(a picture)")
         else:

@@ -155,6 +155,10 @@ def test_the_cell_that_fails_on_purpose_explains_itself(demo: Demo) -> None:
     assert re.search(r"ranks? [013, ]+ (stopped|were stopped|then lost the connection) ", shown)  # who waited for it
 
 
+def test_the_failure_is_printed_once(demo: Demo) -> None:
+    assert demo.printed.count("rank 2 failed first: ValueError: damaged images in this share: [7]") == 1
+
+
 def test_only_that_cell_fails(demo: Demo) -> None:
     failed = [
         cell.id
