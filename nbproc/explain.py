@@ -187,7 +187,8 @@ class Style(enum.Enum):
     """How a piece of the explanation is meant; the values are ANSI codes."""
 
     PLAIN = ""
-    ERROR = "1;31"
+    ERROR = "0;1"
+    """Bold and not red: on the background of an error in JupyterLab no red of its own can be read in both themes."""
     STRONG = "1"
     FAINT = "2"
     MARK = "31"

@@ -19,11 +19,13 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from nbproc.contexts import deadlines
 from nbproc.contexts.board import Board, Stage
 from nbproc.contexts.crew import Crew
+from nbproc.contexts.deadlines import Deadlines
 from nbproc.contexts.ends import Ends, reason
 from nbproc.contexts.guarded import Guarded
-from nbproc.contexts.ladder import GRACE, TERM_GRACE, Ladder
+from nbproc.contexts.ladder import TERM_GRACE, Ladder
 from nbproc.contexts.rank import Rank
 from nbproc.contexts.stopping import Stopping
 from nbproc.ranks import reap
@@ -34,13 +36,6 @@ _log = logging.getLogger(__name__)
 
 _PATIENCE = 30.0
 """Seconds in which a rank must take or give a message that was begun."""
-_LINGER = 0.02
-"""Seconds for which ranks that have returned are kept from exiting, so that who waits for the result has the processor.
-
-An exit with torch in memory takes the system milliseconds, four of them as long as a whole cell.
-"""
-START_TIMEOUT = 300.0
-"""Seconds in which a rank must answer after it was asked for; a first import of torch from a cold disk is in it."""
 
 
 class _Stop(NamedTuple):
@@ -77,14 +72,12 @@ class Supervisor:
         self._grace = grace
         self._spared: float | None = None
         self._timeout = timeout
-        self._run_until = math.inf
         self._done_words = done_words
         self._on_close = on_close
         self._guarded = Guarded(mark)
         self._stopping = Stopping(crew.sample)
-        self._release_at = math.inf
+        self._deadlines = Deadlines(grace, timeout)
         self._lingers = True
-        self._exits_by: float | None = None
         self._commands: deque[_Stop] = deque()
         self.ends = Ends(board, ranks, crew, self._on_failure)
         self.timed_out = False
@@ -160,8 +153,7 @@ class Supervisor:
             self._clean_up()
 
     def _launch(self) -> None:
-        now = time.monotonic()
-        self._start_by = now + START_TIMEOUT
+        self._deadlines.see(self._board.state, time.monotonic())
         for rank in self._ranks:
             self._take_commands()
             if self._board.state is not RunState.STARTING:
@@ -195,6 +187,7 @@ class Supervisor:
             self._selector.register(self._guarded.guardian, selectors.EVENT_READ, (None, "guardian"))
 
     def _step(self) -> None:
+        self._deadlines.see(self._board.state, time.monotonic())
         deadline = self._next_deadline()
         timeout = None if deadline is None else max(0.0, deadline - time.monotonic())
         for key, _ in self._selector.select(timeout):
@@ -320,11 +313,9 @@ class Supervisor:
             self._board.headline = self._done_words
             self._finish(RunState.SUCCEEDED)
         now = time.monotonic()
-        if self._exits_by is None:
-            self._exits_by = now + (GRACE if self._grace is None else self._grace)
-            self._release_at = now + _LINGER if succeeded else now
-        if now >= self._release_at or not self._lingers:
-            self._release_at = math.inf
+        self._deadlines.returned(now, linger=succeeded)
+        if now >= self._deadlines.release_at or not self._lingers:
+            self._deadlines.release_at = math.inf
             for rank in self._ranks:
                 rank.release()
 
@@ -335,29 +326,24 @@ class Supervisor:
     # ---------------------------------------------------------------- time
 
     def _next_deadline(self) -> float | None:
-        due = [self._stopping.next_due(), self._exits_by, self._release_at]
-        if self._board.state is RunState.STARTING:
-            due.append(self._start_by)
-        if self._timeout is not None and self._board.state is RunState.RUNNING:
-            if self._run_until == math.inf:  # from now on: what it took to start the ranks is not their time
-                self._run_until = time.monotonic() + self._timeout
-            due.append(self._run_until)
-        return min((at for at in due if at is not None and at < math.inf), default=None)
+        ladder = self._stopping.next_due()
+        due = self._deadlines.next_due() if ladder is None else min(ladder, self._deadlines.next_due())
+        return due if due < math.inf else None
 
     def _keep_deadlines(self) -> None:
         now = time.monotonic()
-        state = self._board.state
-        if state is RunState.STARTING and now >= self._start_by:
+        self._deadlines.see(self._board.state, now)
+        if now >= self._deadlines.start_by:
             for rank in self._ranks:
                 if rank.state is RankState.STARTING:
-                    self.ends.not_started(rank, f"it did not answer within {START_TIMEOUT:g} s")
-                    self.ends.fail(rank, f"did not answer within {START_TIMEOUT:g} s")
+                    self.ends.not_started(rank, f"it did not answer within {deadlines.START_TIMEOUT:g} s")
+                    self.ends.fail(rank, f"did not answer within {deadlines.START_TIMEOUT:g} s")
             self._begin_stop(Ladder.kill, "the launch failed")
-        elif state is RunState.RUNNING and now >= self._run_until:
+        elif now >= self._deadlines.run_until:
             self.timed_out = True
             self._begin_stop(lambda now: Ladder.stop(now, self._grace), f"timed out after {self._timeout:g} s")
-        if self._exits_by is not None and now >= self._exits_by:
-            self._exits_by = math.inf
+        if now >= self._deadlines.exits_by:
+            self._deadlines.exits_by = math.inf
             self._stopping.hurry(Ladder(signal.SIGINT, now, now, now + TERM_GRACE))
         self._climb()
 

@@ -216,11 +216,11 @@ def _sent(wanted: Iterable[str], namespace: Mapping[str, object]) -> tuple[str, 
 
 
 def _near(reads: names.Reads, namespace: Mapping[str, object]) -> dict[str, str]:
-    """Return, for names that nobody has, the name of the notebook that may be meant, where there is one."""
+    """Return, for names that nobody has, the name of the notebook or the rank that may be meant, where there is one."""
     found: dict[str, str] = {}
+    known = [*_RANK_NAMES, *(name for name in namespace if not name.startswith("_"))]
     for name in sorted(reads.hard | reads.soft):
         if not (name in namespace or name in reads.assigned or name in _NEVER_SENT or hasattr(builtins, name)):
-            known = [each for each in namespace if not each.startswith("_")]
             close = difflib.get_close_matches(name, known, 1, 0.75)
             found.update(zip([name], close, strict=False))
     return found

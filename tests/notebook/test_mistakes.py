@@ -16,6 +16,7 @@ def test_a_name_that_is_nowhere_is_told_with_the_one_that_may_be_meant(kernel: K
         assert ran.error.startswith("rank 0 failed: NameError: name 'divdie' is not defined")
         assert "the notebook has no divdie either; did you mean divide?" in ran.error
     assert "did you mean" not in kernel.run("%spawn -n 1 qqqqq").error
+    assert "the notebook has no raank either; did you mean rank?" in kernel.run("%spawn -n 1 divide(raank)").error
 
 
 @pytest.mark.parametrize(

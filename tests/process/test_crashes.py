@@ -14,7 +14,7 @@ import pytest
 
 import nbproc
 import victims
-from nbproc.contexts import multiprocess, supervisor
+from nbproc.contexts import deadlines, multiprocess
 from nbproc.ranks import client, process
 from nbproc.states import RankState, RunState
 
@@ -201,7 +201,7 @@ def test_what_a_rank_started_dies_with_it(method: str) -> None:
 
 def test_a_rank_that_never_answers_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mute = victims.program(tmp_path / "python", "import time\ntime.sleep(600)\n")
-    monkeypatch.setattr(supervisor, "START_TIMEOUT", 0.5)
+    monkeypatch.setattr(deadlines, "START_TIMEOUT", 0.5)
     monkeypatch.setattr(process.sys, "executable", mute)
     with pytest.raises(nbproc.LaunchError, match=r"rank 0 of 2 could not be started: it did not answer within 0.5 s"):
         nbproc.start_processes("mute", victims.hang, (), nprocs=2, start_method="spawn")

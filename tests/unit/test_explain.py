@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nbproc.explain import head, headline, launch_line, ranks_words, report, text
+from nbproc.explain import first_line, head, headline, launch_line, ranks_words, report, text
 from nbproc.failures import Oom, ProcessFailure, Trace, failure_of
 from nbproc.failures.frames import Frame
 from nbproc.states import RankSnapshot, RankState, RunState, Snapshot
@@ -148,7 +148,13 @@ def test_colour_on_request_only_and_it_changes_no_letter():
     shown = report(run(S, F), {1: bad_batch(1)})
     assert "\x1b" not in text(shown)
     assert re.sub(r"\x1b\[[\d;]*m", "", text(shown, color=True)) == text(shown)
-    assert "\x1b[1;31mrank 1 failed first:\x1b[0m" in text(shown, color=True)
+    assert "\x1b[0;1mrank 1 failed first:\x1b[0m" in text(shown, color=True)
+
+
+def test_the_headline_can_be_read_on_any_background():
+    """JupyterLab paints errors on light and on dark red; its two reds are below 3:1 on one of these each."""
+    shown = report(run(S, F), {1: bad_batch(1)})
+    assert set(re.findall(r"\x1b\[([\d;]*)m", first_line(shown, color=True))) <= {"0", "0;1", "1"}
 
 
 def test_library_code_is_folded():

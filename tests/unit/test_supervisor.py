@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from nbproc.contexts import guarded, stopping, supervisor
+from nbproc.contexts import deadlines, guarded, stopping
 from nbproc.contexts.board import Board, Stage
 from nbproc.contexts.crew import Crew
 from nbproc.contexts.ladder import Ladder
@@ -181,7 +181,7 @@ def test_a_run_that_goes_well() -> None:
 
 def test_ranks_that_returned_exit_when_somebody_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """They are kept for a moment, so that who waits for the result goes first, and not from who waits for their end."""
-    monkeypatch.setattr(supervisor, "_LINGER", 3600.0)
+    monkeypatch.setattr(deadlines, "LINGER", 3600.0)
     made = Made(), Made()
     run = Run(*made, grace=7200.0)
     run.supervisor.start()
@@ -223,7 +223,7 @@ def test_a_timeout_counts_for_ranks_that_do_not_answer() -> None:
 
 
 def test_a_rank_that_the_server_never_makes_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervisor, "START_TIMEOUT", 0.01)
+    monkeypatch.setattr(deadlines, "START_TIMEOUT", 0.01)
     never = Made(known=False)
     run = Run(never)
     run.supervisor.start()
