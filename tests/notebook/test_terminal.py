@@ -109,7 +109,7 @@ def test_a_failure_is_explained_in_colour(ipython: Terminal) -> None:
     assert f"rank 0 failed first: ZeroDivisionError: division by zero, at cell [{int(count) - 1}] line 1" in shown
     assert "    > 1  %spawn -n 2 1/rank" in shown
     assert shown[-1].startswith("logs: ")
-    assert b"\x1b[1;31mrank 0 failed first:" in ipython.raw
+    assert b"\x1b[0;1mrank 0 failed first:" in ipython.raw
 
 
 def test_a_context_is_text(ipython: Terminal) -> None:
