@@ -114,31 +114,33 @@ class RunView:
         self._shown = True
         self._reader = _has_reader()
         self._front_end = front_ends.current()
-        self._prepare()
-        self._publish(update=False)
-        self._run_thread()
+        self._widget = self._made()
+        self._publish(update=False)  # before anything is sent: of a run that is over already the end is sent at once
+        self._follow()
 
     def attach(self) -> RunWidget:
         """Return the view's widget, to stand in another widget: nothing is displayed here, and nothing is saved.
 
         Call it once, in place of `show`, on any thread; does not block.
         """
-        widget = self._prepare()
-        self._run_thread()
+        self._widget = widget = self._made()
+        self._follow()
         return widget
 
-    def _prepare(self) -> RunWidget:
-        self._widget = widget = RunWidget(
-            _esm=asset("view.js"), _css=asset("view.css"), run_id=uuid.uuid4().hex, layout=_layout()
-        )
+    def _made(self) -> RunWidget:
+        widget = RunWidget(_esm=asset("view.js"), _css=asset("view.css"), run_id=uuid.uuid4().hex, layout=_layout())
         answer_while_busy(widget)
         widget.on_msg(self._receive)
-        self._unsubscribe = self._ctx.subscribe(self._listen)
+        return widget
+
+    def _follow(self) -> None:
+        unsubscribe = self._ctx.subscribe(self._listen)
         with self._lock:
+            self._unsubscribe = unsubscribe
             self._take_history()
             self._changed = self._ctx.snapshot()
             self._save_due = time.monotonic() + SAVE_PERIODS[0]
-        return widget
+        self._run_thread()
 
     def finish(self) -> None:
         """Send what is left and save the run's final text in the output. May be called twice; blocks for moments."""
@@ -217,8 +219,8 @@ class RunView:
 
     def _run_thread(self) -> None:
         with self._lock:
-            if self._widget is None or (self._thread is not None and self._thread.is_alive()):
-                return
+            if self._unsubscribe is None or (self._thread is not None and self._thread.is_alive()):
+                return  # it follows nothing yet, or is at it
             if self._idle() and self._over():
                 return
             self._thread = threading.Thread(target=self._loop, name=f"nbproc-view-{self._ctx.name}", daemon=True)

@@ -91,6 +91,30 @@ def test_a_page_that_comes_late_is_given_what_was_said_before(ctx: FakeContext, 
     end(ctx, view)
 
 
+def test_a_run_that_is_over_when_it_is_shown_is_shown_first_and_then_told(
+    ctx: FakeContext, browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where nobody looks, the widget is taken out of the output at the end: that must be what comes last."""
+    monkeypatch.setattr(views, "_has_reader", lambda: False)
+    ctx.start()
+    ctx.finish()
+    subscribe = ctx.subscribe
+
+    def subscribe_while_the_run_tells(listener: Any) -> Any:
+        unsubscribe = subscribe(listener)
+        listener(ctx.snapshot())
+        if (thread := view._thread) is not None:
+            thread.join(10)
+        return unsubscribe
+
+    monkeypatch.setattr(ctx, "subscribe", subscribe_while_the_run_tells)
+    browser.view = view = RunView(ctx)  # type: ignore[arg-type]
+    view.show()
+    view.finish()
+    assert [(WIDGET_VIEW in saved, saved[""]["update"]) for saved in browser.saved] == [(True, False), (False, True)]
+    assert browser.of("tick")[-1]["snap"]["state"] == "succeeded"
+
+
 def test_at_most_twenty_messages_a_second_of_256_kb(ctx: FakeContext, browser: Browser) -> None:
     view = show(ctx.start(), browser)
     for k in range(100):
