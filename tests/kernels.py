@@ -8,6 +8,7 @@ import queue
 import re
 import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -105,16 +106,25 @@ class Ran:
 
 
 class Kernel:
-    """One IPython kernel in a process of its own."""
+    """One IPython kernel in a process of its own.
+
+    Attributes:
+        folder: Its working directory; another one after `renew`.
+    """
 
     def __init__(self, folder: Path, *, arguments: Sequence[str] = (), env: Mapping[str, str] | None = None) -> None:
+        self._home, self._arguments, self._env = folder, list(arguments), {**os.environ, **(env or {})}
+        self._beginnings: list[str] = []
+        self._start(folder)
+
+    def _start(self, folder: Path) -> None:
         self.folder = folder
         self._manager = KernelManager(kernel_name="python3")
         self._log = open(folder / "kernel.log", "ab")  # noqa: SIM115 - closed with the kernel
         self._manager.start_kernel(
             cwd=str(folder),
-            env={**os.environ, **(env or {})},
-            extra_arguments=list(arguments),
+            env=self._env,
+            extra_arguments=self._arguments,
             stdout=self._log,
             stderr=subprocess.STDOUT,
         )
@@ -140,6 +150,11 @@ class Kernel:
     def run(self, code: str, timeout: float = PATIENCE, *, stdin: Sequence[str] | None = None) -> Ran:
         """Run a cell to its end."""
         return self.begin(code, stdin=stdin).end(timeout)
+
+    def always(self, code: str) -> Ran:
+        """Run a cell now, and again in what `renew` makes."""
+        self._beginnings.append(code)
+        return self.run(code)
 
     def ask(self, expression: str) -> Any:
         """Return the value of an expression in the kernel, by its ``repr``; no history is kept of it."""
@@ -173,6 +188,13 @@ class Kernel:
         self.client = self._manager.blocking_client()
         self.client.start_channels()
         self.client.wait_for_ready(timeout=PATIENCE)
+
+    def renew(self) -> None:
+        """Put a new kernel in an empty folder in this one's place, and run in it what `always` has run."""
+        self.close()
+        self._start(Path(tempfile.mkdtemp(prefix="renewed-", dir=self._home)))
+        for code in self._beginnings:
+            self.run(code)
 
     def close(self) -> None:
         """Shut the kernel down."""

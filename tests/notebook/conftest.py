@@ -14,13 +14,14 @@ from kernels import Kernel
 from leftovers import GRACE
 
 _opened: list[Kernel] = []
+_FAILED = pytest.StashKey[bool]()
 
 
 def _open(folder: Path, *, load: bool = True, **more: object) -> Kernel:
     made = Kernel(folder, **more)  # type: ignore[arg-type]
     _opened.append(made)
     if load:
-        made.run("%load_ext nbproc")
+        made.always("%load_ext nbproc")
     return made
 
 
@@ -34,7 +35,10 @@ def _close(kernel: Kernel) -> None:
 
 @pytest.fixture(scope="module")
 def kernel(tmp_path_factory: pytest.TempPathFactory, private_places: Path) -> Iterator[Kernel]:
-    """A kernel with the extension loaded, for all tests of the module: each uses names of its own."""
+    """A kernel with the extension loaded, for all tests of the module: each uses names of its own.
+
+    A test that fails gets it replaced: what it left would fail the next ones, and itself when it is run again.
+    """
     made = _open(tmp_path_factory.mktemp("kernel"))
     yield made
     _close(made)
@@ -54,6 +58,14 @@ def fresh(tmp_path: Path) -> Iterator[Callable[..., Kernel]]:
         _close(one)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    report = yield
+    if call.when == "call":
+        item.stash[_FAILED] = call.excinfo is not None
+    return report
+
+
 @pytest.fixture(autouse=True)
 def nothing_left_behind(request: pytest.FixtureRequest, private_places: Path) -> Iterator[None]:
     """Fail the test that leaves a rank, what a rank started, or a thread behind.
@@ -62,8 +74,16 @@ def nothing_left_behind(request: pytest.FixtureRequest, private_places: Path) ->
     """
     threads = set(threading.enumerate())
     yield
+    if request.node.stash.get(_FAILED, False):
+        for kernel in _opened:
+            kernel.renew()
+        return
     for kernel in _opened:
-        _only_what_stands_by(kernel)
+        try:
+            _only_what_stands_by(kernel)
+        except AssertionError:
+            kernel.renew()
+            raise
     deadline = time.monotonic() + GRACE
     for thread in set(threading.enumerate()) - threads:
         if type(thread).__name__ not in ("IOThread", "HeartBeat", "HistorySavingThread", "TMonitor"):

@@ -9,7 +9,7 @@ from kernels import Kernel
 
 @pytest.fixture(scope="module", autouse=True)
 def names(kernel: Kernel) -> None:
-    ran = kernel.run(
+    ran = kernel.always(
         "import nbproc, os, sys, threading\n"
         "ALL = nbproc.Std.ALL\n"
         "def say(*words):\n    print('out', *words)\n    print('err', *words, file=sys.stderr)\n    return words[0]\n"

@@ -24,7 +24,7 @@ def said_first(ran: Ran) -> str:
 
 @pytest.fixture(scope="module", autouse=True)
 def names(kernel: Kernel) -> None:
-    kernel.run(
+    kernel.always(
         "import os, signal, sys, threading, torch.distributed as dist\n"
         "def wait():\n    threading.Event().wait(60)\n"
         "def divide(x):\n    y = 1\n    return y / x\n"

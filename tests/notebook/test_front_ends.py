@@ -15,7 +15,7 @@ from kernels import Kernel, plain
 
 @pytest.fixture(scope="module", autouse=True)
 def names(kernel: Kernel) -> None:
-    kernel.run("learning_rate, model_name, n_ranks = 0.1, 'net', 2\ndef train_model(x): pass")
+    kernel.always("learning_rate, model_name, n_ranks = 0.1, 'net', 2\ndef train_model(x): pass")
 
 
 @pytest.mark.parametrize(

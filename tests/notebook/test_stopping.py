@@ -33,7 +33,7 @@ def wait():
 
 @pytest.fixture(scope="module", autouse=True)
 def names(kernel: Kernel) -> None:
-    assert kernel.run(BEGIN).ok
+    assert kernel.always(BEGIN).ok
 
 
 def test_interrupt_lets_ranks_save_and_is_told_in_one_neutral_line(kernel: Kernel) -> None:
@@ -112,9 +112,9 @@ def test_ranks_that_wait_notice_an_interrupt_every_time(kernel: Kernel) -> None:
 
 def test_a_stop_from_elsewhere_is_told_as_a_stop(kernel: Kernel) -> None:
     kernel.run(
-        "import gc, nbproc, time as t_\n"
+        "import gc, nbproc\n"
         "def stop_when(name):\n"
-        "    while not os.path.exists(name): t_.sleep(0.02)\n"
+        "    while not os.path.exists(name): time.sleep(0.02)\n"
         "    for one in gc.get_objects():\n"
         "        if type(one) is nbproc.MultiprocessContext and one.snapshot().state.value == 'running':\n"
         "            one.stop()\n"
@@ -156,7 +156,7 @@ def test_a_detached_run_ends_with_its_result(kernel: Kernel) -> None:
 def test_interrupt_does_not_end_a_detached_run(kernel: Kernel) -> None:
     os.mkfifo(kernel.folder / "go-on.fifo")
     assert kernel.run("%%spawn -n 1 --detach --as stays\ntell('g0')\nopen('go-on.fifo').read()").ok
-    busy = kernel.begin("tell('busy')\nt_.sleep(60)")
+    busy = kernel.begin("tell('busy')\ntime.sleep(60)")
     wait_for_files(kernel, busy, "g0", "busy")
     kernel.interrupt()
     busy.end()
