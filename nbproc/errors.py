@@ -62,6 +62,12 @@ class ResultError(NbprocError, RuntimeError):
         self.type_name = type_name
 
 
+class NoValueError(NbprocError, KeyError):
+    """A rank has no return value: it or another one failed, or there is no such rank."""
+
+    __str__ = Exception.__str__  # a KeyError's would put the sentence in quotes
+
+
 class SpawnError(NbprocError, RuntimeError):
     """A run failed. ``str(error)`` is the whole explanation, the first cause on top.
 

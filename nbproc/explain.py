@@ -243,7 +243,8 @@ def body(first: ProcessFailure) -> Iterator[Sequence[Piece]]:
     """Return the lines that show a failure: its traceback, a crash's stack, or the last lines of its stderr."""
     rank = first.local_rank
     if first.trace is not None:
-        yield [Piece(f"Traceback of rank {rank} (most recent call last):", Style.FAINT)]
+        if any(link.frames or link.syntax for link, _ in first.trace.chain()):
+            yield [Piece(f"Traceback of rank {rank} (most recent call last):", Style.FAINT)]
         yield from _paint(lay_out(first.trace))
         return
     if isinstance(first.message, dict):  # torch's own record: a text only

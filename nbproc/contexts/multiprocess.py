@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import linecache
 import os
 import pickle
 from collections.abc import Callable, Mapping, Sequence
@@ -104,6 +105,8 @@ class Functions(Crew):
         """The notebook's cells among the files that the ranks' functions come from, by their execution counts."""
         self.notes: tuple[str, ...] = ()
         self._unsent = {rank.rank for rank in plan.ranks}
+        if plan.start_method == "fork":
+            self.cells = _cells()
         self._shipment = None if plan.start_method == "fork" else self._pack()
         self._sockets = layout.files.make_sockets()
 
@@ -144,7 +147,7 @@ class Functions(Crew):
         elif method == "fork":
             inherited = (self._plan.entrypoint, self._plan.ranks[rank].args)
             assert callable(inherited[0])
-            made = process.forked(lambda sock: worker.run(sock, inherited=inherited))  # type: ignore[arg-type]
+            made = process.forked(lambda sock: worker.run(sock, inherited=inherited, cells=self.cells))  # type: ignore[arg-type]
         else:
             made = standby.take(self._envs[rank])
         self._open.append(made)
@@ -223,6 +226,12 @@ class Functions(Crew):
         self._layout.files.remove_sockets()
         if self._plan.start_method == "forkserver" and self._ahead:
             standby.fill(self._ahead)
+
+
+def _cells() -> dict[str, int]:
+    """Return the execution counts of all cells of the notebook, by file name: a forked rank has all of them."""
+    counts = {name: surroundings.current().describe(name) for name in list(linecache.cache)}
+    return {name: count for name, count in counts.items() if count is not None}
 
 
 def _sent(packed: payload.Payload, roots: Mapping[str, object]) -> tuple[str, ...]:

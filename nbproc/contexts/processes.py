@@ -108,6 +108,8 @@ def _raise(failure: ProcessFailure, report: explain.Report) -> NoReturn:
     if failure.trace is not None and failure.trace.type_name != "SystemExit" and isinstance(failure.message, dict):
         callstack = failure.message.get("extraInfo", {}).get("py_callstack", "")
         message = f"{report.headline}\n\n-- Process {rank} terminated with the following error:\n{callstack}"
+        if failure.trace.type_name == "TypeError" and not failure.trace.frames:
+            message += "spawn calls the function with the rank first, then args: fn(rank, *args)"
         raise ProcessRaisedException(message, rank, failure.pid)
     explanation = explain.text(report)
     if failure.exitcode < 0:

@@ -6,6 +6,7 @@ from collections.abc import Callable, ItemsView, Iterator, Mapping, ValuesView
 from dataclasses import dataclass, field
 from typing import Any
 
+from nbproc.errors import NoValueError
 from nbproc.failures import ProcessFailure, first_cause
 
 
@@ -135,15 +136,18 @@ class RunProcsResult:
         return first_cause(self.failures) if self.failures else None
 
     def __getitem__(self, rank: int) -> Any:
-        """Return the rank's return value. Raises KeyError for a rank that returned nothing, and for all if one failed."""
+        """Return the rank's return value.
+
+        Raises `NoValueError` (a KeyError) for a rank that returned nothing, and for all if one failed.
+        """
         if rank in self.return_values:
             return self.return_values[rank]
         if rank in self.partial_values:
-            raise KeyError(f"not all ranks succeeded; what rank {rank} returned is in partial_values[{rank}]")
+            raise NoValueError(f"not all ranks succeeded; what rank {rank} returned is in partial_values[{rank}]")
         if rank in self.failures:
-            raise KeyError(f"rank {rank} has no return value: {self.failures[rank].words}")
+            raise NoValueError(f"rank {rank} has no return value: {self.failures[rank].words}")
         known = ", ".join(map(str, self.return_values)) or "none"
-        raise KeyError(f"rank {rank} has no return value; ranks that have one: {known}")
+        raise NoValueError(f"rank {rank} has no return value; ranks that have one: {known}")
 
     def __len__(self) -> int:
         return len(self.return_values)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from nbproc.failures.places import is_library, is_machinery, short_name
+from nbproc.failures.places import is_caller, is_library, is_machinery, short_name
 
 LINE_CHARS = 500
 CONTEXT = 2
@@ -88,7 +88,10 @@ def frames_of(traceback: types.TracebackType | None, cells: Mapping[str, int]) -
         levels.append(traceback)
         traceback = traceback.tb_next
     outside = len(list(itertools.takewhile(_is_outside(cells), levels)))
-    levels = levels[outside:] if outside < len(levels) else levels
+    if outside < len(levels):
+        levels = levels[outside:]
+    elif levels and is_caller(levels[-1].tb_frame.f_code.co_filename):
+        levels = []  # the call itself failed: wrong arguments
     return tuple(
         _frame(level, skipped, cells)
         for level, skipped in thin_out(levels, lambda level: (level.tb_frame.f_code, level.tb_lineno))

@@ -50,6 +50,11 @@ def is_machinery(file: str) -> bool:
     return package in _MACHINERY_PACKAGES or inside in _MACHINERY_FILES or inside == "runpy"
 
 
+def is_caller(file: str) -> bool:
+    """Return True for the code that calls the function of a rank."""
+    return file == os.path.join(_OWN, "ranks", "worker.py")
+
+
 def _is_own(file: str) -> bool:
     return file.startswith(_OWN + os.sep)
 

@@ -7,6 +7,8 @@ attribute of the exception is trusted: a ``str()`` that raises becomes a sentenc
 from __future__ import annotations
 
 import builtins
+import contextlib
+import os
 import re
 import sys
 import types
@@ -25,6 +27,12 @@ _CARRIED = re.compile(r"Caught \w+ in (.+)\.\nOriginal " + re.escape(_TRACEBACK)
 _DEPTH = 12
 _WIDTH = 15
 _NOTES = 20
+_NO_STDIN = "nothing can be typed into a rank: its stdin is not connected"
+_ASK_BEFORE = f"{_NO_STDIN}. Ask before the launch, and pass the answer on in a variable, an argument or envs."
+_DEBUG = (
+    f"{_NO_STDIN}, so pdb ends at once. Call the function in the kernel and debug it there, or let an editor attach to "
+    "the rank: debugpy.listen(5678); debugpy.wait_for_client()"
+)
 
 
 @dataclass(frozen=True)
@@ -139,7 +147,7 @@ def from_exception(exc: BaseException, cells: Mapping[str, int] | None = None) -
 
 def _describe(exc: BaseException, cells: Mapping[str, int], seen: set[int], depth: int) -> Trace:
     seen.add(id(exc))
-    notes = _notes(exc)
+    notes = (*_notes(exc), *_advice(exc))
     message = _message(exc, MESSAGE_BYTES if depth == 0 else _LINKED_BYTES)
     cause = _attribute(exc, "__cause__", BaseException)
     context = _attribute(exc, "__context__", BaseException)
@@ -198,6 +206,24 @@ def _notes(exc: BaseException) -> tuple[str, ...]:
         except Exception as problem:
             notes.append(f"<a note whose repr() raised {type(problem).__name__}>")
     return tuple(notes)
+
+
+def _advice(exc: BaseException) -> tuple[str, ...]:
+    """Say what to do instead, to who waited for somebody to type."""
+    place = f"{type(exc).__module__}.{type(exc).__qualname__}"
+    if place not in ("builtins.EOFError", "bdb.BdbQuit") or not _nobody_types():
+        return ()
+    if place == "bdb.BdbQuit":
+        return (_DEBUG,)
+    # input() says this; other EOFErrors are of connections and pickles
+    return (_ASK_BEFORE,) if exc.args == ("EOF when reading a line",) else ()
+
+
+def _nobody_types() -> bool:
+    """Whether this process's stdin is the null device, as a rank's is."""
+    with contextlib.suppress(OSError):
+        return os.path.samestat(os.fstat(0), os.stat(os.devnull))
+    return False
 
 
 def _members(exc: BaseException) -> Sequence[BaseException]:

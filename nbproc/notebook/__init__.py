@@ -18,9 +18,10 @@ def meet() -> None:
         return
     client.preload(*AHEAD, *standby.later())
     surroundings.install(Kernel(shell) if hasattr(shell, "kernel") else Terminal(shell))
-    from nbproc.notebook import shown
+    from nbproc.notebook import mistakes, shown
 
     shown.register(shell)
+    mistakes.register(shell)
 
 
 def load(shell: Any) -> None:

@@ -21,6 +21,7 @@ FRAMES = 40
 DEPTH = 8
 GROUPS = 32
 MEMBERS = 8
+NOTES = 3
 WORDS = 2_000
 MESSAGE = 20_000
 SOURCE_LINE = 500
@@ -36,6 +37,7 @@ def cause(report: Report, first: ProcessFailure) -> Element:
         ["div.lead", *_lead(report, first)],
         *([["div.where", _place(first, at)]] if at is not None and first.raised else []),
         *([_source(at, 1)] if at is not None and at.source else []),
+        *(["div.note", note[:WORDS]] for note in (first.trace.notes[:NOTES] if first.trace is not None else ())),
         [
             "div.where",
             f"{rest}. " if rest else "",

@@ -14,7 +14,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec
-from types import ModuleType
+from types import BuiltinFunctionType, ModuleType
 from typing import Any
 
 from nbproc.notebook import show
@@ -44,8 +44,18 @@ def install(*, directory: str | None = None, figure_formats: Sequence[str] = ("p
         os.environ["MPLBACKEND"] = "agg"  # for the processes that this one starts; here see `_adapt_matplotlib`
     builtins.get_ipython = get_ipython  # type: ignore[attr-defined]
     builtins.display = show.display  # type: ignore[attr-defined]
+    if not isinstance(
+        builtins.input, BuiltinFunctionType
+    ):  # a kernel's, by fork: it would wait for the kernel's reader
+        builtins.input = _no_input
     _after_import({"matplotlib": _adapt_matplotlib, "IPython": _adapt_ipython, "tqdm.notebook": _adapt_tqdm})
     return show.flush
+
+
+def _no_input(prompt: object = "") -> str:
+    """Stand for `input` as it is where nobody types."""
+    print(prompt, end="", flush=True)  # noqa: T201
+    raise EOFError("EOF when reading a line")
 
 
 def get_ipython() -> RankShell | None:

@@ -6,7 +6,7 @@ from typing import Any, NoReturn, TypeVar, cast
 
 from nbproc import explain
 from nbproc.contexts.base import PContext
-from nbproc.errors import NbprocError, PlanError
+from nbproc.errors import NbprocError, PlanError, SpawnError
 from nbproc.launch import context_of
 from nbproc.notebook.options import Options
 from nbproc.notebook.shown import Quiet, show
@@ -125,4 +125,5 @@ def in_cell(error: SyntaxError, shell: Any) -> PlanError:
 
 def is_plain(error: BaseException) -> bool:
     """Return whether an exception is a message to the user, not a fault in somebody's code."""
-    return isinstance(error, NbprocError) and not hasattr(error, "_render_traceback_")
+    told = isinstance(error, SpawnError) or "_render_traceback_" in vars(error)  # it has a way to be shown
+    return isinstance(error, NbprocError) and not told

@@ -42,9 +42,16 @@ ARGUMENTS = "the arguments"
 Inherited = tuple[Callable[..., object], tuple[object, ...]]
 
 
-def run(sock: socket.socket, *, troubles: Sequence[str] = (), inherited: Inherited | None = None) -> int:
+def run(
+    sock: socket.socket,
+    *,
+    troubles: Sequence[str] = (),
+    inherited: Inherited | None = None,
+    cells: Mapping[str, int] | None = None,
+) -> int:
     """Be a rank: from waiting for the job to the exit code. Returns once everything that a process does at its end
-    is done. ``inherited`` is the function with its arguments where they came by fork.
+    is done. ``inherited`` is the function with its arguments where they came by fork, ``cells`` the execution counts of
+    the notebook's cells by their file names.
     """
     signal.set_wakeup_fd(-1)  # a copy of the caller must not tell the caller's event loop of its own signals
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -63,7 +70,7 @@ def run(sock: socket.socket, *, troubles: Sequence[str] = (), inherited: Inherit
         if kind is not Kind.JOB:
             return 0
         job: Job = pickle.loads(body)
-        rank = _Rank(sock, job)
+        rank = _Rank(sock, job, cells or {})
         code = rank.work(fds, troubles, inherited)
         return rank.finish(code)
 
@@ -78,10 +85,10 @@ def spawned(job_fd: int) -> None:
 
 
 class _Rank:
-    def __init__(self, sock: socket.socket, job: Job) -> None:
+    def __init__(self, sock: socket.socket, job: Job, cells: Mapping[str, int]) -> None:
         self._sock = sock
         self._job = job
-        self._cells: dict[str, int] = {}
+        self._cells = cells
 
     def work(self, fds: list[int], troubles: Sequence[str], inherited: Inherited | None) -> int:
         """Take on the job, run it and report. Returns the exit code."""
@@ -252,4 +259,4 @@ def _print_traceback(error: BaseException) -> None:
     while inner is not None and str(inner.tb_frame.f_globals.get("__name__", "")).startswith("nbproc."):
         inner = inner.tb_next
     with contextlib.suppress(Exception):
-        traceback.print_exception(type(error), error, inner or error.__traceback__)
+        traceback.print_exception(type(error), error, inner)

@@ -158,6 +158,15 @@ def test_an_unpicklable_exception_of_a_class_of_the_cell_is_told_like_any_other(
     assert said_first(ran) == "FAILED: Broken: broken at x, at cell [N] line 2"
 
 
+@pytest.mark.parametrize("method", ["forkserver", "spawn", "fork"])
+def test_cells_are_named_however_ranks_are_made(kernel: Kernel, method: str) -> None:
+    home = kernel.run("def halve(x):\n    return 1 / (x - x)").count
+    ran = kernel.run(f"%%spawn -n 1 --start-method {method}\nhalve(2)")
+    assert said_first(ran) == f"FAILED: ZeroDivisionError: division by zero, in halve, cell [{home}] line 2"
+    ran = kernel.run(f"%%spawn -n 1 --start-method {method}\nimport ctypes\nctypes.string_at(0)")
+    assert f"at cell [{ran.count}] line 3" in lines(ran)[0]
+
+
 def test_a_rank_that_exits_well_has_returned_nothing(kernel: Kernel) -> None:
     assert kernel.run("%%spawn -n 2\nsys.exit(0)").ok
     assert kernel.ask("list(_)") == [None, None]

@@ -64,6 +64,73 @@ def test_what_is_no_call_is_told_in_one_line(kernel: Kernel, line: str, words: s
     assert kernel.run(line).error == f"OptionError: {words}"
 
 
+@pytest.mark.parametrize(
+    ("call", "error"),
+    [
+        ("start_processes('t', print, nprocs='x')", "ArgumentError: nprocs must be a whole number, not 'x' (str)"),
+        ("start_processes('t', print, args={1: ()})", "PlanError: args must have exactly the keys 0 to 0"),
+        ("start_processes('t', '/no/such', nprocs=1)", "ExecutableError: there is no executable '/no/such'"),
+        ("start_processes('t', print, args=(open('/dev/null'),), nprocs=1)", "PayloadError: `args[0]`: an open file"),
+        ("spawn(print, args=1)", "ArgumentError: args must be a tuple of arguments, not 1; did you mean (1,)?"),
+        ("spawn(divmod, args=(0,))", "ProcessRaisedException: rank 0 failed: ZeroDivisionError:"),
+    ],
+)
+def test_a_call_with_a_mistake_shows_the_cells_lines_and_what_is_wrong(kernel: Kernel, call: str, error: str) -> None:
+    ran = kernel.run(f"import nbproc\ndef launch():\n    nbproc.{call}\nlaunch()")
+    assert f"----> 3     nbproc.{call}" in ran.error
+    assert "----> 4 launch()" in ran.error
+    assert re.search(rf"^{re.escape(error)}", ran.error, re.MULTILINE)
+    assert "nbproc/" not in ran.error
+    assert "direct cause" not in ran.error
+    assert ran.ename == error.partition(":")[0]
+    again = kernel.run("%tb").error
+    assert f"----> 3     nbproc.{call}" in again
+    assert re.search(r"nbproc/launch.py:\d+, in (spawn|start_processes)", again)
+
+
+def test_what_the_user_was_handling_is_shown_with_his_mistake(kernel: Kernel) -> None:
+    ran = kernel.run("import nbproc\ntry:\n    {}['key']\nexcept KeyError:\n    nbproc.spawn(print, nprocs=0)")
+    assert "KeyError: 'key'" in ran.error
+    assert ran.error.endswith("PlanError: nprocs must be at least 1, not 0")
+    assert "nbproc/" not in ran.error
+
+
+@pytest.mark.parametrize("method", ["forkserver", "fork"])
+def test_a_function_that_is_called_wrongly_is_no_fault_of_ours(kernel: Kernel, method: str) -> None:
+    ran = kernel.run(f"import nbproc\ndef one(a): pass\nnbproc.spawn(one, args=(1,), start_method={method!r})")
+    words = "TypeError: one() takes 1 positional argument but 2 were given"
+    assert f"ProcessRaisedException: rank 0 failed: {words}\n" in ran.error
+    assert ran.error.endswith("spawn calls the function with the rank first, then args: fn(rank, *args)")
+    assert "worker.py" not in ran.text
+
+
+def test_a_value_that_is_not_there_is_told_in_a_sentence(kernel: Kernel) -> None:
+    kernel.run("%%spawn -n 2 --as lost --no-check\n1 / rank")
+    ran = kernel.run("lost[0]")
+    assert ran.error.endswith("NoValueError: rank 0 has no return value: ZeroDivisionError: division by zero")
+    assert "nbproc/" not in ran.error
+    assert kernel.run("try:\n    lost[7]\nexcept KeyError:\n    pass").ok
+
+
+@pytest.mark.parametrize("method", ["forkserver", "spawn", "fork"])
+def test_who_asks_in_a_rank_is_told_that_nobody_can_answer(kernel: Kernel, method: str) -> None:
+    ran = kernel.run(f"%%spawn -n 1 --start-method {method} --timeout 50\ninput('name? ')", stdin=["Ada"])
+    assert ran.error.startswith(f"rank 0 failed: EOFError: EOF when reading a line, at cell [{ran.count}] line 2\n")
+    assert "\nnothing can be typed into a rank: its stdin is not connected. Ask before the launch" in ran.error
+
+
+def test_who_debugs_in_a_rank_is_told_what_works(kernel: Kernel) -> None:
+    ran = kernel.run("%%spawn -n 1\ndef look():\n    breakpoint()\n    return 1\nlook()")
+    assert ran.error.startswith(f"rank 0 failed: BdbQuit, in look, cell [{ran.count}] line 4\n")
+    assert "so pdb ends at once. Call the function in the kernel and debug it there" in ran.error
+
+
+def test_other_ends_of_files_are_told_as_they_are(kernel: Kernel) -> None:
+    ran = kernel.run("%%spawn -n 1\nimport pickle\npickle.loads(b'')")
+    assert "EOFError: Ran out of input" in ran.error
+    assert "stdin" not in ran.error
+
+
 def test_what_failed_in_a_dataloaders_worker_is_said_first(kernel: Kernel) -> None:
     ran = kernel.run(
         "%%spawn -n 1\nfrom torch.utils.data import DataLoader\nclass Items(list):\n    def __getitem__(self, number):\n"
