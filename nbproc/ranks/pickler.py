@@ -98,6 +98,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle publish
             types.FunctionType: self._reduce_definition,
             types.ModuleType: self._reduce_module,
             functools.partial: _as_usual,  # multiprocessing's reducer would lose its attributes
+            functools.cached_property: _reduce_cached_property,
             weakref.WeakKeyDictionary: _reduce_weak,
             weakref.WeakValueDictionary: _reduce_weak,
             io.TextIOWrapper: self._reduce_stream,
@@ -157,7 +158,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle publish
         if self._returning and identity.came_from_parent(thing) and not getattr(thing, "__closure__", None):
             return identity.find, (identity.key_of(thing), thing.__qualname__)
         self._modules.look_at(thing.__module__)
-        reduced = super().reducer_override(thing)
+        reduced = _with_slots(thing, super().reducer_override(thing))
         if self._returning or reduced is NotImplemented or len(reduced) != 6:
             return reduced
         known = self._namespace.get(thing.__name__) is thing
@@ -184,6 +185,20 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle publish
             if stream is getattr(sys, name):
                 return getattr, (sys, name.strip("_"))
         raise CannotSend("an open file")
+
+
+def _with_slots(thing: Any, reduced: Reduced) -> Reduced:
+    """Have a class made with its slots: cloudpickle's copy has a dict, and what its objects hold would not fit back."""
+    slots = vars(thing).get("__slots__") if isinstance(thing, type) and not issubclass(thing, tuple) else None
+    if slots is None or reduced is NotImplemented or reduced[0].__name__ != "_make_skeleton_class":
+        return reduced
+    make, (metaclass, name, bases, given, *rest), *more = reduced
+    return make, (metaclass, name, bases, {**given, "__slots__": slots}, *rest), *more
+
+
+def _reduce_cached_property(found: functools.cached_property[Any]) -> Reduced:
+    """Leave out the lock that it has up to Python 3.11."""
+    return type(found), (found.func,), {"attrname": found.attrname}
 
 
 def _as_usual(_: Any) -> Reduced:

@@ -77,6 +77,29 @@ def test_classes_of_cells_hold_in_both_directions_also_when_their_cell_was_run_a
     assert kernel.run("isinstance(result[0][0], Point)").value == "False"  # as for any object made before
 
 
+def test_classes_with_slots_and_cached_properties_travel_both_ways(kernel: Kernel) -> None:
+    kernel.run(
+        "import abc, dataclasses, functools, typing\n"
+        "class Slim(abc.ABC):\n    __slots__ = ('a', '__b')\n    def __init__(self):\n        self.a = self.__b = 1\n"
+        "class Slimmer(Slim):\n    __slots__ = 'c'\n"
+        "@dataclasses.dataclass(slots=True)\nclass Spot:\n    x: int = 3\n"
+        "class Two(typing.NamedTuple):\n    x: int\n"
+        "class Costly:\n    @functools.cached_property\n    def nine(self):\n        return 9\n"
+        "costly = Costly()\ncostly.nine"
+    )
+    ran = kernel.run(
+        "%%spawn -n 1 --as slots\nslim = Slimmer()\nslim.c = rank\n"
+        "class Own:\n    __slots__ = ('d',)\nown = Own()\nown.d = 4\n"
+        "slim, Spot(), Two(5), own, Costly().nine, costly.nine, hasattr(slim, '__dict__')"
+    )
+    assert ran.ok, ran.text
+    checked = kernel.run(
+        "slim, spot, two, own, *rest = slots[0]\n"
+        "[type(slim) is Slimmer, slim.a + slim._Slim__b, slim.c, spot == Spot(), two == Two(5), own.d, *rest]"
+    )
+    assert checked.value == "[True, 2, 0, True, True, 4, 9, 9, False]", checked.text
+
+
 def test_a_base_class_that_was_run_again_is_used_in_its_new_form(kernel: Kernel) -> None:
     kernel.run("class Greeter:\n    def hello(self):\n        return 'old'\ndef greet():\n    return Greeter().hello()")
     assert kernel.run("%spawn -n 1 greet()").ok
