@@ -93,6 +93,18 @@ class Options:
 
 
 _NOTHING = Options()
+_OF_OTHERS = {
+    "--nnodes": "all ranks are on this machine",
+    "--node-rank": "all ranks are on this machine",
+    "--max-restarts": "failed ranks are not restarted",
+    "--master-addr": "leave it out, ranks find each other",
+    "--master-port": "leave it out, a free port is taken",
+    "--standalone": "leave it out, it is always so",
+    "--rdzv": "leave it out, ranks find each other",
+    "--num-processes": "write -n",
+    "-np": "write -n",
+}
+"""What other launchers call it, by how it begins."""
 _REPEATED = frozenset(option.field for option in TABLE if option.repeats)
 
 
@@ -232,6 +244,9 @@ class _Reader:
 
     def _option(self, line: str, word: Word) -> int:
         flag, attached = flag_of(word.raw, self._flags)
+        wanted = word.raw.partition("=")[0].replace("_", "-")
+        if why := next((why for begin, why in _OF_OTHERS.items() if wanted.startswith(begin)), None):
+            raise OptionError(f"there is no option {wanted}: {why}")
         if (longer := f"-{word.raw}") in self._flags:
             raise OptionError(f"there is no option {word.raw}; did you mean {longer}?")
         option = self._flags.get(flag)
@@ -265,11 +280,13 @@ class _Reader:
         if option.by_rank:
             self._found[option.field] = (*self._found.get(option.field, ()), _env_setting(value))
             return
+        text = ""
         try:
             text = value.text()
             read = option.read(text)
         except OptionError as error:
-            raise OptionError(f"{flag} {_shown(value)}: {error}") from None
+            hint = f"; did you mean ${text}?" if text.isidentifier() and text in self._namespace else ""
+            raise OptionError(f"{flag} {_shown(value)}: {error}{hint}") from None
         self._found[option.field] = (*self._found.get(option.field, ()), read) if option.repeats else read
 
 
