@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nbproc import explain
 from nbproc.logs.lines import LineEvent, Stream, plain
+from nbproc.notebook.alike import EACH, alike, told
 from nbproc.notebook.html import RankLog, duration, run_html
+from nbproc.states import Snapshot
 
 if TYPE_CHECKING:
     from nbproc.contexts.base import PContext
@@ -28,18 +30,18 @@ def bundle(ctx: PContext, model_id: str | None) -> dict[str, Any]:
 
     Reads the files of what the ranks displayed; otherwise works from memory. May be called from any thread.
     """
-    report = ctx.report()
+    report, snapshot = ctx.report(), ctx.snapshot()
+    logs = _logs(ctx, told(snapshot, report))
     data: dict[str, Any] = {
-        "text/plain": _text(ctx, report),
-        "text/html": run_html(ctx.snapshot(), report, _logs(ctx, report)),
+        "text/plain": _text(snapshot, report, logs),
+        "text/html": run_html(snapshot, report, logs),
     }
     if model_id is not None:
         data[WIDGET_VIEW] = {"model_id": model_id, "version_major": 2, "version_minor": 1}
     return data
 
 
-def _text(ctx: PContext, report: explain.Report) -> str:
-    snapshot = ctx.snapshot()
+def _text(snapshot: Snapshot, report: explain.Report, logs: Mapping[int, RankLog]) -> str:
     lasted = ""
     if snapshot.started is not None and snapshot.ended is not None:
         lasted = f", {duration(snapshot.ended - snapshot.started)}"
@@ -49,31 +51,41 @@ def _text(ctx: PContext, report: explain.Report) -> str:
     elif snapshot.headline:
         lines.append(snapshot.headline)
     lines.append(explain.launch_line(snapshot))
-    history = ctx.history
-    if history is not None and report.first is None:
-        for rank in range(min(ctx.nprocs, 64)):
-            last = history.last(rank)
-            if last is not None:
-                lines.append(f"rank {rank}: {plain(last.text)[:_TEXT_LINE]}")
+    if report.first is None:
+        lines += _ranks_text(snapshot, logs)
     return "\n".join(lines)
 
 
-def _logs(ctx: PContext, report: explain.Report) -> dict[int, RankLog]:
+def _ranks_text(snapshot: Snapshot, logs: Mapping[int, RankLog]) -> Iterator[str]:
+    """Yield the last line of each rank; of many ranks, their states, and the last line of one in each."""
+    last = {rank: f"rank {rank}: {plain(log.last)[:_TEXT_LINE]}" for rank, log in logs.items() if log.last}
+    if snapshot.nprocs <= EACH:
+        yield from last.values()
+        return
+    for group in alike(snapshot):
+        yield f"{group.name} {group.state.value}{f': {group.words}' if group.words else ''}"
+        if not group.words and group.ranks[0].rank in last:
+            yield last[group.ranks[0].rank]
+
+
+def _logs(ctx: PContext, ranks: Iterable[int]) -> dict[int, RankLog]:
     history = ctx.history
     if history is None:
         return {}
     logs: dict[int, RankLog] = {}
     left = FIGURE_BYTES
-    for rank in sorted(range(ctx.nprocs), key=lambda r: (r not in report.first_ranks, r)):
+    for rank in ranks:
         rows = history.rows(rank)
-        displays, left = _displays(ctx, rank, rows, left)
+        displays, kinds, left = _displays(ctx, rank, rows, left)
         older = sum(history.dropped(rank, stream) for stream in (Stream.OUT, Stream.ERR))
-        logs[rank] = RankLog(rows, older=older, file=ctx.log_file(rank, "stdout"), displays=displays)
+        logs[rank] = RankLog(rows, older, ctx.log_file(rank, "stdout"), displays, kinds)
     return logs
 
 
-def _displays(ctx: PContext, rank: int, rows: Sequence[LineEvent], left: int) -> tuple[dict[int, str], int]:
-    """Return HTML by event number for what a rank displayed, and what is left of ``left`` bytes."""
+def _displays(
+    ctx: PContext, rank: int, rows: Sequence[LineEvent], left: int
+) -> tuple[dict[int, str], dict[int, str], int]:
+    """Return HTML and kind by event number of what a rank displayed, and what is left of ``left`` bytes."""
     shown: dict[int, tuple[int, dict[str, Any]]] = {}
     html: dict[int, str] = {}
     for event in rows:
@@ -98,7 +110,8 @@ def _displays(ctx: PContext, rank: int, rows: Sequence[LineEvent], left: int) ->
         else:
             html[number] = made
             left -= len(made)
-    return html, left
+    kinds = {number: str(record.get("kind", "output")) for number, record in shown.values()}
+    return html, {number: kind for number, kind in kinds.items() if kind}, left
 
 
 def _record(text: str) -> dict[str, Any]:

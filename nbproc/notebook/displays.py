@@ -7,12 +7,13 @@ import os
 import stat
 import sys
 import time
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-__all__ = ["MAX_BYTES", "MAX_DISPLAYS", "RANKED", "Store", "is_rich"]
+__all__ = ["MAX_BYTES", "MAX_DISPLAYS", "RANKED", "Store", "counted", "is_rich"]
 
 MAX_BYTES = 2_000_000
 """The most that one display may hold."""
@@ -44,6 +45,19 @@ Bundle = Mapping[str, Any]
 def is_rich(bundle: Bundle) -> bool:
     """Whether it holds more than plain text."""
     return any(mime != "text/plain" for mime in bundle)
+
+
+def counted(kinds: Iterable[str]) -> str:
+    """Count what was displayed in words: ``2 figures``, ``1 figure, 3 tables``."""
+    counts = Counter(kinds).items()
+    return ", ".join(f"{count:,} {kind}{'' if count == 1 else 's'}" for kind, count in counts)
+
+
+def _kind(contents: Mapping[str, bytes]) -> str:
+    """Name what a display is, as far as its types tell."""
+    if any(mime.startswith(("image/", "application/pdf")) or "plotly" in mime or "vega" in mime for mime in contents):
+        return "figure"
+    return "table" if b"<table" in contents.get("text/html", b"") else "output"
 
 
 def _extension(mime: str) -> str | None:
@@ -78,10 +92,10 @@ class Store:
     """The displays of one rank, in ``directory`` (made when the first one comes).
 
     Each display is `display/NNN.<type>`, one file for each MIME type, and one line of `display.jsonl`:
-    ``{"n", "file", "files": {mime: path}, "mime": [...], "text", "metadata", "update", "stdout", "stderr"}``. Paths
-    are relative to ``directory``; ``file`` and the first of ``mime`` are the richest; ``stdout`` and ``stderr`` are how
-    long the rank's logs were. A later line with the same ``n`` replaces the display; a line ``{"clear": true}`` takes
-    all displays before it away.
+    ``{"n", "file", "files": {mime: path}, "mime": [...], "kind", "text", "metadata", "update", "stdout", "stderr"}``.
+    Paths are relative to ``directory``; ``file`` and the first of ``mime`` are the richest; ``kind`` is "figure",
+    "table" or "output", "" for a remark of ours; ``stdout`` and ``stderr`` are how long the rank's logs were. A later
+    line with the same ``n`` replaces the display; a line ``{"clear": true}`` takes all displays before it away.
     """
 
     directory: Path
@@ -160,6 +174,7 @@ class Store:
                 "file": next(iter(files.values()), None),
                 "files": files,
                 "mime": list(files),
+                "kind": _kind(contents) if slot.number < MAX_DISPLAYS else "",
                 "text": text if len(text) <= 1000 else f"{text[:1000]}...",
                 "metadata": metadata,
                 "update": slot.updates,

@@ -12,17 +12,20 @@ from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
 
-from nbproc.explain import Piece, Report, Style, body, consequence_words, head, launch_line
+from nbproc.explain import Piece, Report, Style, body, head, launch_line
 from nbproc.logs.lines import LineEvent, Stream
+from nbproc.notebook.alike import EACH, Alike, alike, consequences, said_of, told
+from nbproc.notebook.displays import counted
 from nbproc.notebook.sgr import sgr_to_html
 from nbproc.states import RankSnapshot, RankState, RunState, Snapshot
 
 LIMIT = 500_000
-"""Bytes that one run may take in a saved notebook."""
+"""Bytes that one run may take in a saved notebook, figures aside."""
 LINES = 200
 """Last lines of each rank that are saved."""
 _REPORT_BYTES = 100_000
-_ROWS = 256
+_SPAN = 100
+"""What a piece with colours of its own counts, in bytes: JupyterLab parses each one, for its table of contents."""
 
 _RED = "var(--jp-error-color1, #dc3939)"
 _FAINT = "color:var(--jp-ui-font-color2, #767676)"
@@ -38,6 +41,7 @@ _STATE_COLORS = {
     RankState.FAILED: f"color:{_RED};font-weight:bold",
 }
 _CELL = "text-align:left;padding:1px 12px 1px 0;white-space:nowrap;border:0;background:none"
+_RANKS_CELL = "text-align:left;padding:1px 12px 1px 0;max-width:24em;border:0;background:none"
 _WORDS_CELL = "text-align:left;padding:1px 0;border:0;background:none;max-width:none"
 _BOX = f"border-left:3px solid {_RED};padding:2px 0 2px 12px;margin:6px 0"
 _PRE = (
@@ -102,30 +106,46 @@ def _fitting(lines: Iterable[str], limit: int) -> list[str]:
 def summary_html(
     snapshot: Snapshot, last: Mapping[int, str] | None = None, said: Mapping[int, str] | None = None
 ) -> str:
-    """Return one row a rank, in rank order: state, time, and how it ended.
+    """Return one row a rank, in rank order: state, time, and how it ended. Many ranks share rows if they are alike.
 
     ``last`` holds the last line of a rank; it is shown for ranks of which there is nothing else to say. ``said``
     replaces what a rank's snapshot says of its end.
     """
     said, last = said or {}, last or {}
-    shown = snapshot.ranks[:_ROWS]
-    rows = [_row(rank, snapshot, said.get(rank.rank, rank.words), last.get(rank.rank, "")) for rank in shown]
-    more = snapshot.nprocs - len(rows)
-    rest = f'<p style="{_FAINT}">and {more:,} more ranks</p>' if more > 0 else ""
-    return f'<table class="nbproc-summary" style="margin:4px 0;border:0;font-size:inherit"><tbody>{"".join(rows)}</tbody></table>{rest}'
-
-
-def _row(rank: RankSnapshot, snapshot: Snapshot, words: str, last: str) -> str:
-    css = _STATE_COLORS.get(rank.state, _FAINT)
-    ended = rank.ended if rank.ended is not None else snapshot.ended
-    lasted = duration(ended - rank.started) if rank.started is not None and ended is not None else ""
-    words = "" if words in ("returned", rank.state.value) else words
-    shown = escape(words, quote=False) or sgr_to_html(last[:2000])
+    if snapshot.nprocs > EACH:
+        groups = alike(snapshot, said)
+    else:
+        groups = [Alike((rank,), said_of(rank, said)) for rank in snapshot.ranks]
+    rows = "".join(_row(group, snapshot, last) for group in groups)
     return (
-        f'<tr style="background:none"><td style="{_CELL}">rank {rank.rank}</td>'
-        f'<td style="{_CELL}"><span class="nbproc-{rank.state.value}" style="{css}">{rank.state.value}</span></td>'
-        f'<td style="{_CELL};{_FAINT}">{lasted}</td><td style="{_WORDS_CELL}">{shown}</td></tr>'
+        f'<table class="nbproc-summary" style="margin:4px 0;border:0;font-size:inherit"><tbody>{rows}</tbody></table>'
     )
+
+
+def _row(group: Alike, snapshot: Snapshot, last: Mapping[int, str]) -> str:
+    state = group.state.value
+    css = _STATE_COLORS.get(group.state, _FAINT)
+    count = len(group.ranks)
+    shown = escape(group.words, quote=False)
+    line = last.get(group.ranks[0].rank, "")
+    if line and not shown:
+        whose = f'<span style="{_FAINT}">rank {group.ranks[0].rank}:</span> ' if count > 1 else ""
+        shown = whose + sgr_to_html(line[:2000])
+    return (
+        f'<tr style="background:none"><td style="{_CELL if count == 1 else _RANKS_CELL}">{group.name}</td>'
+        f'<td style="{_CELL}"><span class="nbproc-{state}" style="{css}">{f"{count:,} " * (count > 1)}{state}</span></td>'
+        f'<td style="{_CELL};{_FAINT}">{_lasted(group.ranks, snapshot)}</td><td style="{_WORDS_CELL}">{shown}</td></tr>'
+    )
+
+
+def _lasted(ranks: Iterable[RankSnapshot], snapshot: Snapshot) -> str:
+    times = [
+        (rank.ended if rank.ended is not None else snapshot.ended, rank.started)
+        for rank in ranks
+        if rank.started is not None
+    ]
+    lasted = sorted(end - start for end, start in times if end is not None and start is not None)
+    return " to ".join(dict.fromkeys(duration(time) for time in (lasted[0], lasted[-1]))) if lasted else ""
 
 
 def duration(seconds: float) -> str:
@@ -146,23 +166,37 @@ class RankLog:
     file: Path | None = None
     displays: Mapping[int, str] = field(default_factory=dict)
     """HTML for displayed objects, by the number of their event; those without one are named only."""
+    kinds: Mapping[int, str] = field(default_factory=dict)
+    """What was displayed, by the number of its event: "figure", "table"; nothing for what was replaced later."""
+
+    @property
+    def last(self) -> str:
+        """Its last line that is not blank, or what it displayed if there is none."""
+        texts = (line.text for line in reversed(self.lines) if line.stream is not Stream.DISPLAY and line.text.strip())
+        return next(texts, "") or (f"displayed {counted(self.kinds.values())}" if self.kinds else "")
 
 
 def lines_html(lines: Iterable[LineEvent], displays: Mapping[int, str] | None = None) -> str:
     """Return lines of a log in their order; what was displayed stands between them."""
+    return _lines([(event, _log_line(event)) for event in lines], displays or {})
+
+
+def _lines(lines: Iterable[tuple[LineEvent, str]], displays: Mapping[int, str]) -> str:
     parts: list[str] = []
     run: list[str] = []
-    for event in lines:
+    for event, shown in lines:
         if event.stream is not Stream.DISPLAY:
-            run.append(_log_line(event))
+            run.append(shown)
             continue
         parts += _log(run)
         run = []
-        parts.append((displays or {}).get(event.number, f'<p style="{_FAINT}">(displayed: not saved)</p>'))
+        parts.append(displays.get(event.number, f'<p style="{_FAINT}">(displayed: not saved)</p>'))
     return "".join([*parts, *_log(run)])
 
 
 def _log_line(event: LineEvent) -> str:
+    if event.stream is Stream.DISPLAY:
+        return ""
     shown = sgr_to_html(event.text)
     if event.stream is Stream.ERR and shown:
         edge = "box-shadow:-3px 0 0 -1px var(--jp-border-color1, #9e9e9e)"
@@ -185,12 +219,13 @@ def run_html(
 ) -> str:
     """Return a run as the saved notebook shows it: headline, explanation, summary, the last lines of each rank.
 
-    ``launch`` is the line that said what was sent. The ranks that failed come first among the logs; what does not
-    fit into ``limit`` bytes (figures do not count) is left out, and how much that is is said.
+    ``launch`` is the line that said what was sent. The ranks that failed come first among the logs; of many ranks
+    only some have one here. What does not fit into ``limit`` bytes (figures do not count) is left out, and how much
+    that is is said.
     """
     logs = logs or {}
     failed = report is not None and report.first is not None
-    last = {rank: _last(log.lines) for rank, log in logs.items()}
+    last = {rank: log.last for rank, log in logs.items()}
     parts = [title_html(snapshot)]
     if report is not None and failed:
         parts.append(report_html(report))
@@ -199,10 +234,11 @@ def run_html(
     launch = launch or launch_line(snapshot)
     parts.append(f'<p style="margin:4px 0;{_FAINT}">{escape(launch, quote=False)}</p>')
     if snapshot.nprocs > 1 or not failed:
-        said = {lost.local_rank: consequence_words(lost) for lost in (report.consequences if report else ())}
-        parts.append(summary_html(snapshot, last, said))
+        parts.append(summary_html(snapshot, last, consequences(report)))
+    order = [rank for rank in told(snapshot, report) if rank in logs]
+    if snapshot.nprocs > EACH and any(logs[rank].lines for rank in order):
+        parts.append(_left_out(snapshot, len(order)))
     left = limit - sum(len(part.encode(errors="replace")) for part in parts)
-    order = sorted(logs, key=lambda rank: (not (report and rank in report.first_ranks), rank))
     details = {}
     for index, rank in enumerate(order):
         share = max(left // (len(order) - index), min(left, LIMIT // 5) if index == 0 else 0)
@@ -212,6 +248,12 @@ def run_html(
     if snapshot.run_dir is not None:
         parts.append(f'<p style="margin:4px 0;{_FAINT}">logs: <code>{escape(str(snapshot.run_dir))}</code></p>')
     return f'<div class="nbproc-run">{"".join(parts)}</div>'
+
+
+def _left_out(snapshot: Snapshot, kept: int) -> str:
+    place = f"are in <code>{escape(str(snapshot.run_dir))}</code>" if snapshot.run_dir is not None else "are not"
+    words = f"The last lines of {kept} ranks are kept here; those of the other {snapshot.nprocs - kept:,} {place}"
+    return f'<p style="margin:4px 0;{_FAINT}">{words}</p>'
 
 
 def title_text(snapshot: Snapshot, name: str = "") -> str:
@@ -240,38 +282,37 @@ def _size(snapshot: Snapshot) -> str:
     return f"{ranks}, {duration(snapshot.ended - snapshot.started)}"
 
 
-def _last(lines: Sequence[LineEvent]) -> str:
-    texts = (event.text for event in reversed(lines) if event.stream is not Stream.DISPLAY and event.text.strip())
-    return next(texts, "")
+def _cost(html: str) -> int:
+    return len(html.encode(errors="replace")) + _SPAN * html.count("<span")
 
 
 def _details(rank: int, log: RankLog, share: int) -> tuple[str, int]:
-    """Return the ``<details>`` of a rank and the bytes that it took of its share."""
+    """Return the ``<details>`` of a rank and what it took of its share."""
     if not log.lines and not log.older:
         return "", 0
     share -= 600
-    shown: list[LineEvent] = []
-    cut = 0
+    kept: list[tuple[LineEvent, str]] = []
     for event in reversed(log.lines[-LINES:]):
-        size = 0 if event.stream is Stream.DISPLAY else len(_log_line(event).encode(errors="replace")) + 1
-        if size > share and not shown and share > 200:  # one huge line: what fits of its beginning, without colours
-            kept = event.text.replace("\x1b", "")[: share // 8]
-            cut += 1
-            shown.append(event._replace(text=f"{kept} ... (line cut)"))
+        shown = _log_line(event)
+        cost = _cost(shown) + 1
+        if cost > share and not kept and share > 200:  # one huge line: what fits of its beginning, without colours
+            cut = event._replace(text=event.text.replace("\x1b", "")[: share // 8] + " ... (line cut)")
+            kept.append((cut, _log_line(cut)))
             break
-        if size > share:
+        if cost > share:
             break
-        share -= size
-        shown.append(event)
-    shown.reverse()
-    older = log.older + len(log.lines) - len(shown)
-    count = len(shown)
-    label = f"rank {rank}: {'last ' if older else ''}{count:,} line{'' if count == 1 else 's'}"
+        share -= cost
+        kept.append((event, shown))
+    kept.reverse()
+    figures = [event.number for event, _ in kept if event.stream is Stream.DISPLAY]
+    count = len(kept) - len(figures)
+    older = log.older + sum(event.stream is not Stream.DISPLAY for event in log.lines) - count
+    lines = f"{'last ' if older else ''}{count:,} line{'' if count == 1 else 's'}" if count or older else ""
+    label = ", ".join(filter(None, [lines, counted(log.kinds[number] for number in figures if number in log.kinds)]))
     note = ""
     if older:
         place = f" in <code>{escape(str(log.file))}</code>" if log.file is not None else " not saved here"
         note = f'<p style="margin:4px 0;{_FAINT}">{older:,} older lines{place}</p>'
-    inner = f"{note}{lines_html(shown, log.displays)}"
-    html = f'<details class="nbproc-rank"><summary>{label}</summary>{inner}</details>'
-    figures = sum(len(log.displays.get(event.number, "")) for event in shown if event.stream is Stream.DISPLAY)
-    return html, len(html.encode(errors="replace")) - figures
+    inner = f"{note}{_lines(kept, log.displays)}"
+    html = f'<details class="nbproc-rank"><summary>rank {rank}: {label or "remarks"}</summary>{inner}</details>'
+    return html, _cost(html) - sum(_cost(log.displays.get(number, "")) for number in figures)

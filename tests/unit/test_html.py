@@ -12,6 +12,7 @@ from nbproc.explain import report, text
 from nbproc.failures import ProcessFailure, Trace, failure_of
 from nbproc.failures.frames import Frame
 from nbproc.logs.lines import LineEvent, Stream
+from nbproc.notebook.alike import alike
 from nbproc.notebook.html import LIMIT, RankLog, duration, lines_html, report_html, run_html, summary_html
 from nbproc.notebook.sgr import sgr_to_html
 from nbproc.states import RankSnapshot, RankState, RunState, Snapshot
@@ -135,10 +136,11 @@ def test_a_large_run_is_bounded_and_says_what_is_cut():
     html = run_html(state, report(state, {2: failure(2, "x\n" * 5000)}), logs)
     assert len(html.encode()) <= LIMIT
     read = Reader(html).text
-    assert "rank 63: last" in read
     assert "older lines in stdout.log" in read
     kept = {int(rank): int(count) for rank, count in re.findall(r"rank (\d+): last (\d+) line", read)}
+    assert list(kept) == [2, 0, 1, *range(3, 16)]
     assert kept[2] > 2 * kept[3] >= 2
+    assert "The last lines of 16 ranks are kept here; those of the other 48 are in runs/<1>" in read
 
 
 def test_one_huge_line_is_cut():
@@ -148,10 +150,69 @@ def test_one_huge_line_is_cut():
     assert "(line cut)" in html
 
 
-def test_many_ranks_are_not_all_rows():
-    read = Reader(summary_html(snapshot(1000))).text
-    assert "rank 255 " in read
-    assert "and 744 more ranks" in read
+def test_many_ranks_that_are_alike_share_rows_the_first_failure_before_all():
+    read = Reader(summary_html(snapshot(1000, 137))).text.splitlines()
+    assert read == [
+        "rank 137 failed 0:09 ValueError: bad batch ",
+        "ranks 0-136, 138-999 999 stopped 0:09 stopped at train ",
+    ]
+
+
+def test_many_ranks_have_a_row_for_each_state_however_they_ended():
+    """Given 300 ranks that all say something else, then some are told apart, and no rank is without its state."""
+    ranks = [RankSnapshot(rank, list(RankState)[rank % 6], words=f"words {rank}") for rank in range(300)]
+    state = Snapshot("trainer", RunState.FAILED, tuple(ranks), first_failed=10)
+    groups = alike(state)
+    assert groups[0].name == "rank 10"
+    assert len(groups) <= 40
+    assert sorted(rank.rank for group in groups for rank in group.ranks) == list(range(300))
+    assert all({rank.state for rank in group.ranks} == {group.state} for group in groups)
+    assert [group.words.split()[-1] for group in groups[-6:]] == ["ways"] * 6
+    assert len(Reader(summary_html(state)).text.splitlines()) == len(groups)
+
+
+def test_the_logs_of_some_of_many_ranks_stand_for_all():
+    """Given 256 ranks that write, then the log that failed, one of each other kind and the lowest ranks are kept."""
+    state = snapshot(256, 137)
+    ranks = [*state.ranks]
+    ranks[200] = RankSnapshot(200, RankState.SUCCEEDED, words="returned")
+    state = Snapshot(**{**state.__dict__, "ranks": tuple(ranks)})
+    logs = {rank: RankLog(lines(rank, 20)) for rank in range(256)}
+    html = run_html(state, report(state, {137: failure(137)}), logs)
+    read = Reader(html).text
+    assert re.findall(r"^rank (\d+): 20 lines$", read, re.M) == [str(rank) for rank in (137, *range(14), 200)]
+    assert "rank 200 succeeded  epoch 19" in " ".join(read.split(" "))
+    assert "those of the other 240 are in runs/<1>" in read
+    assert len(html) < 20_000
+    assert html.count("<") < 300
+
+
+def test_what_many_ranks_said_last_is_told_of_one():
+    state = snapshot(64, None)
+    read = Reader(run_html(state, None, {rank: RankLog(lines(rank, 3)) for rank in range(64)})).text
+    assert "ranks 0-63 64 succeeded 0:09 rank 0: epoch 2" in read
+
+
+def test_colours_count_as_what_they_cost_the_page():
+    """Given logs full of colours, then fewer lines are kept: JupyterLab parses the style of each piece."""
+    coloured = {rank: RankLog(lines(rank, 200, "\x1b[31mred\x1b[0m " * 20)) for rank in range(4)}
+    html = run_html(snapshot(4, None), None, coloured)
+    assert html.count("<span") < 4_000
+    assert "rank 0: last" in html
+
+
+def test_what_was_displayed_is_counted_and_is_no_line():
+    shown = [LineEvent(0, Stream.DISPLAY, number, "{}", True, 0.0) for number in range(3)]
+    kinds = {0: "figure", 1: "figure", 2: "table"}
+    logs = {
+        0: RankLog(shown, displays={0: "<p>FIGURE</p>"}, kinds=kinds),
+        1: RankLog([*lines(1, 1), *shown[:1]], kinds={0: "output"}),
+    }
+    read = Reader(run_html(snapshot(2, None), None, logs)).text
+    assert "rank 0 succeeded 0:09 displayed 2 figures, 1 table" in read
+    assert "rank 0: 2 figures, 1 table\n" in read
+    assert "rank 1 succeeded 0:09 epoch 0" in read
+    assert "rank 1: 1 line, 1 output\n" in read
 
 
 def test_what_was_displayed_stands_in_its_place():

@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from nbproc.notebook.displays import counted
+
 PNG = b"\x89PNG"
 INLINE = "module://matplotlib_inline.backend_inline"
 
@@ -93,6 +95,17 @@ def test_what_is_rich_becomes_files_and_a_line(run: Run) -> None:
     assert first["text"] == "Table()"
     assert (first["stdout"], first["stderr"]) == (len("before\n"), 0)
     assert (second["n"], second["stdout"], second["stderr"]) == (1, len("before\n"), len("after\n"))
+
+
+def test_a_display_is_called_what_it_is(run: Run) -> None:
+    """Given a table, a picture and something else, then each is named, to be counted as such."""
+    rank = run("""
+        for forms in ({"text/html": "<div><table></table></div>"}, {"image/svg+xml": "<svg/>"}, {"text/html": "<b>b</b>"}):
+            display({**forms, "text/plain": "x"}, raw=True)
+        """)
+    kinds = [record["kind"] for record in rank.records]
+    assert kinds == ["table", "figure", "output"]
+    assert counted([*kinds, "figure"]) == "1 table, 2 figures, 1 output"
 
 
 def test_what_is_text_is_printed(run: Run) -> None:
