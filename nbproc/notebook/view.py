@@ -95,6 +95,8 @@ class RunView:
         self._seq = 0
         self._news: dict[str, Any] = {}
         self._changed: Snapshot | None = None
+        self._told: Snapshot | None = None
+        self._told_failure: dict[str, Any] | None = None
         self._due = 0.0
         self._answers_turn = False
         self._saves = 0
@@ -283,9 +285,13 @@ class RunView:
         runs, text = wire.encode_lines(events)
         message = {"t": "tick", "seq": self._seq, "now": time.time(), "runs": runs, **self._news}
         if self._changed is not None:
-            message["snap"] = wire.encode_snapshot(self._changed)
-            if (failure := self._failure()) is not None:
+            # The last one is whole: it is what a view that could not ask for a replay is left with.
+            told = None if self._changed.state.ended else self._told
+            message["snap"] = wire.encode_snapshot(self._changed, told)
+            failure = self._failure()
+            if failure != self._told_failure:
                 message["failure"] = failure
+            self._told, self._told_failure = self._changed, failure
         self._news, self._changed = {}, None
         return message, [text] if runs else []
 

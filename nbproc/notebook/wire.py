@@ -4,6 +4,7 @@ The kernel sends ticks, numbered by ``seq`` and bounded in size and rate; each h
 
     {"t": "tick", "seq": 7, "now": 1712.5, "snap": {...}, "usage": [...], "failure": {...}, "runs": [...]}  + one buffer
 
+``snap`` is the run's snapshot with those ranks only that are others than in the tick before; a replay has all.
 ``runs`` describes the buffer, which is UTF-8 text, one line of it a line of a log::
 
     [rank, stream, number of the first line, lines, 1 if the last one is not complete, time]
@@ -16,6 +17,7 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from nbproc.explain import consequence_words
@@ -115,8 +117,10 @@ def batches(events: Iterable[LineEvent], limit: int = MESSAGE_BYTES) -> list[lis
     return cut
 
 
-def encode_snapshot(snapshot: Snapshot) -> dict[str, Any]:
-    """Return a snapshot as JSON."""
+def encode_snapshot(snapshot: Snapshot, told: Snapshot | None = None) -> dict[str, Any]:
+    """Return a snapshot as JSON; of its ranks those that have changed since ``told``, which the view has."""
+    known = told.ranks if told is not None else ()
+    changed = [rank for rank, before in zip_longest(snapshot.ranks, known) if rank != before and rank is not None]
     return {
         "name": snapshot.name,
         "state": snapshot.state.value,
@@ -125,8 +129,9 @@ def encode_snapshot(snapshot: Snapshot) -> dict[str, Any]:
         "dir": str(snapshot.run_dir) if snapshot.run_dir is not None else "",
         "headline": snapshot.headline[:WORDS],
         "notes": [note[:WORDS] for note in snapshot.notes[:20]],
+        "size": snapshot.nprocs,
         "ranks": [
-            [r.state.value, r.pid, r.started, r.ended, r.exitcode, r.words[:WORDS], r.node] for r in snapshot.ranks
+            [r.rank, r.state.value, r.pid, r.started, r.ended, r.exitcode, r.words[:WORDS], r.node] for r in changed
         ],
         "now": time.time(),
     }

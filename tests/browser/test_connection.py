@@ -161,16 +161,23 @@ def test_what_a_rank_displays_stands_at_its_place(open_notebook: Opener) -> None
                 "(folder / '000.html').write_text('<table><tr><td>42</td></tr></table>"
                 '<script>parent.window.bad = 1</script><img src=x onerror="parent.window.bad = 1">\')\n'
                 "ctx.write(0, 'before\\n')\n"
-                "record = {'n': 0, 'file': 'display/000.html', 'mime': ['text/html'], 'text': '', 'update': 0}\n"
+                "record = {'n': 0, 'file': 'display/000.html', 'mime': ['text/html'], 'text': '', 'kind': 'table'}\n"
                 "ctx.write(0, json.dumps(record) + '\\n', Stream.DISPLAY)\n"
+                "ctx.write(1, json.dumps(record) + '\\n', Stream.DISPLAY)\n"
                 "ctx.write(0, 'after\\n')"
             )
         ]
     )
     book.run()
     book.idle()
-    book.until(lambda: book.texts(".nb-figures:visible") == ["1"], "the overview marks it")
+    book.until(
+        lambda: book.texts(".nb-last") == ["after", "displayed 1 table"], "the overview says so where that is all"
+    )
+    assert book.texts(".nb-figures") == ["1 table", ""]
+    tab(book, "Rank 1")
+    book.until(lambda: book.text(".nb-count") == "1 table", "it is no line")
     tab(book, "Rank 0")
+    book.until(lambda: book.text(".nb-count") == "2 lines, 1 table", "it is counted beside the lines")
     book.until(lambda: book.page.query_selector(".nb-figure iframe"), "the table is there")
     frame = book.page.frame_locator(".nb-figure iframe")
     assert frame.locator("td").inner_text() == "42"

@@ -24,6 +24,20 @@ IN_SIGHT = """(selector) => {
   const box = document.querySelector(selector).getBoundingClientRect();
   const at = document.elementFromPoint(box.x + box.width / 2, box.y + box.height / 2);
   return at !== null && at.closest(selector) !== null }"""
+SAVED = """() => {
+  const { model } = window.jupyterapp.shell.currentWidget.content;
+  return model.toJSON().cells[1].outputs[0].data['text/html'] }"""
+
+
+def cpu_seconds(book: Notebook) -> Callable[[], float]:
+    """Return a function that says for how long the page's main thread has worked so far."""
+    cdp = book.page.context.new_cdp_session(book.page)
+    cdp.send("Performance.enable", {"timeDomain": "threadTicks"})
+
+    def spent() -> float:
+        return next(m["value"] for m in cdp.send("Performance.getMetrics")["metrics"] if m["name"] == "TaskDuration")
+
+    return spent
 
 
 def test_one_failure_among_256_ranks_is_found(open_notebook: Opener) -> None:
@@ -70,12 +84,7 @@ def test_256_ranks_that_write_cost_the_page_little(open_notebook: Opener) -> Non
     """Given 256 ranks, when each writes many lines, then the page works for moments only: its CPU time is counted."""
     book = open_notebook([FAKE])
     page = book.page
-    cdp = page.context.new_cdp_session(page)
-    cdp.send("Performance.enable", {"timeDomain": "threadTicks"})
-
-    def spent() -> float:
-        return next(m["value"] for m in cdp.send("Performance.getMetrics")["metrics"] if m["name"] == "TaskDuration")
-
+    spent = cpu_seconds(book)
     book.run()
     book.idle()
     book.until(lambda: page.locator("tbody tr").count() == 256, "there is a row for each")
@@ -88,3 +97,59 @@ def test_256_ranks_that_write_cost_the_page_little(open_notebook: Opener) -> Non
         book.until(lambda place=place, wanted=wanted: book.text(place) == wanted, "the last line has arrived")
     assert spent() - before < 1.0
     assert [error for error in book.errors if "Failed to load resource" not in error] == []
+
+
+def test_256_ranks_cost_the_page_little_more_than_4(open_notebook: Opener) -> None:
+    """Given runs of 4 and of 256 ranks that speak and end, then no more is made, sent and saved than can be seen.
+
+    So the page works for little longer, and is not blocked for long at a time.
+    """
+    few, _ = a_life(open_notebook([FAKE.replace("256", "4")]), 4)
+    book = open_notebook([FAKE])
+    many, sent = a_life(book, 256)
+    assert book.page.locator(".nb-run *").count() < 2_000, "rows out of sight are not filled"
+    assert sent < 50_000, "of the ranks only what changed is sent"
+    html = book.page.evaluate(SAVED)
+    assert len(html) < 25_000
+    assert html.count("<") < 300
+    assert many < 3 * few, (many, few)
+
+
+def a_life(book: Notebook, n: int) -> tuple[float, int]:
+    """Let a run appear, speak and end. Returns the page's CPU time, and what was sent for four of its changes."""
+    page, spent = book.page, cpu_seconds(book)
+    before = spent()
+    book.run()
+    book.idle()
+    book.until(lambda: page.locator("tbody tr").count() == n, "there is a row for each")
+    book.until(lambda: book.texts("tbody .nb-state .nb-state")[:4] == ["running"] * 4, "their states are there")
+    book.say("speak(20)")
+    book.until(lambda: book.text("tbody tr:first-child .nb-last") == "rank 0 step 19", "the last line has arrived")
+    received = book.received
+    for rank in range(4):
+        book.say(f"ctx.end({rank})")
+        book.until(lambda rank=rank: book.texts("tbody .nb-state .nb-state")[rank] == "succeeded", "one has ended")
+    sent = book.received - received
+    book.say("ctx.finish(); view.finish()")
+    book.until(lambda: book.text(".nb-word") == "succeeded", "the run is over")
+    return spent() - before, sent
+
+
+def test_a_row_is_filled_when_it_comes_into_sight(open_notebook: Opener) -> None:
+    """Given 256 ranks, when somebody scrolls to the last rows, or comes back from another tab, then they are there."""
+    book = open_notebook([FAKE])
+    page = book.page
+    book.run()
+    book.idle()
+    book.until(lambda: page.locator("tbody tr").count() == 256, "there is a row for each")
+    assert book.text("tbody tr:last-child") == ""
+    page.locator(".nb-overview").evaluate("(box) => box.scrollTo(0, box.scrollHeight)")
+    last = "tbody tr:last-child .nb-last"
+    book.say("speak(1)")
+    book.until(lambda: book.text(last) == "rank 255 step 0", "the last row is filled")
+    page.get_by_role("tab", name="All", exact=True).click()
+    book.say("speak(2)")
+    page.get_by_role("tab", name="Overview", exact=True).click()
+    book.until(lambda: book.text("tbody tr:first-child .nb-last") == "rank 0 step 1", "the first row is up to date")
+    page.locator(".nb-overview").evaluate("(box) => box.scrollTo(0, box.scrollHeight)")
+    book.until(lambda: book.text(last) == "rank 255 step 1", "the last one too")

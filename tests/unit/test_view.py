@@ -267,6 +267,42 @@ def test_a_display_that_was_replaced_is_saved_once(ctx: FakeContext) -> None:
     assert "not saved" not in saved
 
 
+def test_what_a_rank_displayed_is_said_where_it_wrote_nothing(ctx: FakeContext) -> None:
+    ctx.start()
+    for n, kind in enumerate(("figure", "figure", "")):
+        ctx.write(0, json.dumps({"n": n, "file": None, "text": "<Figure>", "kind": kind}) + "\n", Stream.DISPLAY)
+    ctx.finish()
+    saved = bundle(ctx, None)  # type: ignore[arg-type]
+    assert "rank 0: displayed 2 figures" in saved["text/plain"].splitlines()
+    assert ">displayed 2 figures</td>" in saved["text/html"]
+    assert "<summary>rank 0: 2 figures</summary>" in saved["text/html"]
+
+
+def test_of_many_ranks_only_those_that_change_are_told_and_at_the_end_all(tmp_path: Path, browser: Browser) -> None:
+    """Given 256 ranks, when one fails and nothing else happens, then a message of it is small, and so is what is saved."""
+    ctx = FakeContext(256, tmp_path / "run").start()
+    view = show(ctx, browser)
+    browser.ask(t="hello", seq=0)
+
+    def told() -> list[list[int]]:
+        return [[rank[0] for rank in tick["snap"]["ranks"]] for tick in browser.of("tick") if "snap" in tick]
+
+    browser.wait(lambda _: told() == [[*range(256)]])
+    ctx.fail(137)
+    browser.wait(lambda b: any("failure" in tick for tick in b.of("tick")))
+    ctx.tell(notes=("a note",))
+    browser.wait(lambda b: b.of("tick")[-1].get("snap", {}).get("notes") == ["a note"])
+    assert told()[1:] in ([[137], []], [[137], [], []])
+    assert "failure" not in browser.of("tick")[-1]
+    ctx.finish(RunState.FAILED)
+    view.finish()
+    assert told()[-1] == [*range(256)]
+    assert len(browser.saved[-1]["text/html"]) < 10_000
+    browser.ask(t="replay")
+    replay = browser.wait(lambda b: b.of("replay"))[0]
+    assert len(replay["snap"]["ranks"]) == replay["snap"]["size"] == 256
+
+
 def test_a_silent_rank_is_shown_with_where_it_is(ctx: FakeContext, monkeypatch: pytest.MonkeyPatch) -> None:
     """Given a rank that has said nothing for a minute, then the view is told where it is; the one that talks is not."""
     looked: list[int] = []

@@ -75,7 +75,6 @@ const PATHS: Record<string, string> = {
   wrap: "M2 4h12M2 8h9a2.5 2.5 0 010 5H8M9.5 11L7.5 13l2 2M2 12h3",
   time: "M8 2a6 6 0 110 12A6 6 0 018 2zM8 5v3.2L10.2 10",
   find: "M7 2.5a4.5 4.5 0 110 9 4.5 4.5 0 010-9zM10.3 10.3L14 14",
-  figure: "M2.5 3.5h11v9h-11zM3 11l3-3 2 2 3-3.5 2.5 3",
 };
 
 export function icon(name: keyof typeof PATHS): SVGSVGElement {

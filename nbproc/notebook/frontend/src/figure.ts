@@ -1,8 +1,10 @@
 // What a rank displayed: a picture, a table, HTML in a frame where nothing runs, text.
 
 import { h, on } from "./dom";
+import { plural } from "./format";
 import type { Row } from "./lines";
 import { min } from "./numbers";
+import type { DisplayRecord } from "./protocol";
 import type { RunStore } from "./store";
 import type { Theme } from "./theme";
 
@@ -11,6 +13,8 @@ export interface Note {
   n: number | null;
   file: string;
   mime: string;
+  /** "figure", "table" or "output"; "" for a remark. */
+  kind: string;
   text: string;
   update: number;
   clear: boolean;
@@ -18,14 +22,22 @@ export interface Note {
 
 /** What the text of a row of the display stream says. */
 export function note(text: string): Note {
-  let value: Partial<Omit<Note, "mime">> & { mime?: string | string[] } = {};
+  let value: DisplayRecord;
   try {
-    value = Object(JSON.parse(text)) as typeof value;
+    value = Object(JSON.parse(text)) as DisplayRecord;
   } catch {
     value = { text };
   }
-  const { n = null, file = "", mime, update = 0, clear = false } = value;
-  return { n, file: `${file}`, mime: `${[mime].flat()[0] ?? ""}`, text: `${value.text ?? ""}`, update, clear };
+  const { n = null, file = "", mime, kind = "output", update = 0, clear = false } = value;
+  const words = `${value.text ?? ""}`;
+  return { n, file: `${file}`, mime: `${[mime].flat()[0] ?? ""}`, kind: `${kind}`, text: words, update, clear };
+}
+
+/** Count what was displayed in words: "2 figures", "1 figure, 3 tables". */
+export function displayed(rows: Iterable<Row> = []): string {
+  const counts = new Map<string, number>();
+  for (const { kind } of rows) if (kind) counts.set(kind, (counts.get(kind) ?? 0) + 1);
+  return [...counts].map(([kind, n]) => plural(n, kind)).join(", ");
 }
 
 const FRAME_STYLE =

@@ -18,6 +18,12 @@ export interface Row {
   gap: number;
   /** Counts the changes of the text. */
   version: number;
+  /** What is displayed here, where something is. */
+  kind?: string;
+}
+
+function isLine({ stream, gap }: Row): number {
+  return stream === DISPLAY || gap ? 0 : 1;
 }
 
 /** A queue: what is dropped at its head does not move the indexes of the rest. */
@@ -30,6 +36,8 @@ export class Lines {
   epoch = 0;
   /** Counts rows whose text has changed. */
   edits = 0;
+  /** How many of the rows are lines. */
+  written = 0;
 
   get end(): number {
     return this.first + this.size;
@@ -45,10 +53,12 @@ export class Lines {
 
   push(row: Row): void {
     this.rows.push(row);
+    this.written += isLine(row);
   }
 
   drop(count: number): void {
     const n = min(count, this.size);
+    for (let k = 0; k < n; k++) this.written -= isLine(this.rows[this.start + k]!);
     this.start += n;
     this.first += n;
     if (this.start > 4096 && this.start * 2 > this.rows.length) {
@@ -59,7 +69,8 @@ export class Lines {
 
   /** Forget the rows from an index on. */
   truncate(index: number): void {
-    this.rows.length = max(this.start, this.start + index - this.first);
+    const end = max(this.start, this.start + index - this.first);
+    for (const row of this.rows.splice(end)) this.written -= isLine(row);
   }
 
   list(): Row[] {
@@ -70,6 +81,7 @@ export class Lines {
     this.rows = rows;
     this.start = 0;
     this.first = 0;
+    this.written = rows.reduce((n, row) => n + isLine(row), 0);
     this.epoch++;
   }
 }
@@ -135,10 +147,6 @@ export class Shown {
     private test: Test | null,
   ) {
     this.rows = test ? new Lines() : source;
-  }
-
-  get total(): number {
-    return this.source.size;
   }
 
   get done(): boolean {

@@ -3,7 +3,7 @@
 import { plain } from "./ansi";
 import { pattern, type Controls } from "./controls";
 import { attr, button, h, icon, on, text } from "./dom";
-import { figure } from "./figure";
+import { displayed, figure } from "./figure";
 import { count, plural } from "./format";
 import { DISPLAY, ERR, OUT, Shown, type Lines, type Test } from "./lines";
 import { list } from "./list";
@@ -131,19 +131,26 @@ export function logPane(
     painter.fit(rows);
     const listed = rows.sync(SLICE);
     const searched = finding.pump(SLICE);
-    const { total } = shown;
-    const { size } = shown.rows;
-    const narrowed = size !== total || filter;
+    const { size, written } = shown.rows;
+    const total = source.written;
+    const narrowed = written !== total || filter;
     text(
       counted,
-      wrong ? "not an expression" : narrowed ? `${count(size)} of ${count(total)}` : plural(total, "line"),
+      wrong ? "not an expression" : narrowed ? `${count(written)} of ${count(total)}` : counts(total),
     );
     attr(counted, "role", filter || wrong ? "status" : null); // a log that grows is not told all the time
     jump.hidden = rows.follow || !size;
     empty.hidden = size > 0;
-    text(empty, total ? "No line matches." : store.over ? "Nothing was written." : "Nothing yet.");
+    text(empty, source.size ? "No line matches." : store.over ? "Nothing was written." : "Nothing yet.");
     tellOlder();
     if (!listed || !searched) schedule();
+  }
+
+  function counts(lines: number): string {
+    const { tab } = controls;
+    const logs = typeof tab === "number" ? [store.ranks[tab]!] : store.ranks;
+    const figures = displayed(logs.flatMap((log) => [...log.displays.values()]));
+    return [(lines || !figures) && plural(lines, "line"), figures].filter(Boolean).join(", ");
   }
 
   /** Say which lines are not here, and where they are. */

@@ -54,8 +54,6 @@ export function logs(heard: (rank: number) => void): Logs {
   const decoder = new TextDecoder("utf-8", { ignoreBOM: true });
   const ranks: RankLog[] = [];
   const all = new Lines();
-  /** How many of the rows of all are lines. */
-  let together = 0;
 
   function grow(n: number): void {
     while (ranks.length < n) ranks.push(new RankLog());
@@ -126,13 +124,14 @@ export function logs(heard: (rank: number) => void): Logs {
   /** A display may replace an earlier one, or take all before it away. Returns true if it needs no row. */
   function redisplayed(log: RankLog, row: Row): boolean {
     const { displays } = log;
-    const { n, clear } = note(row.text);
+    const { n, clear, kind } = note(row.text);
     if (clear) {
       for (const known of displays.values()) change(log, known, "");
       displays.clear();
       return true;
     }
     const known = n !== null && displays.get(n);
+    (known || row).kind = kind;
     if (known) change(log, known, row.text);
     else if (n !== null) displays.set(n, row);
     return !!known;
@@ -142,7 +141,6 @@ export function logs(heard: (rank: number) => void): Logs {
     log.characters += row.text.length;
     log.lines.push(row);
     all.push(row);
-    together += isLine(row);
   }
 
   function trim(): void {
@@ -163,9 +161,7 @@ export function logs(heard: (rank: number) => void): Logs {
       log.paged = max(0, log.paged - size + lines.size);
     }
     const tooMany = all.size - min(LINES_IN_ALL, cap * n);
-    if (tooMany <= SLACK) return;
-    for (let i = all.first; i < all.first + tooMany; i++) together -= isLine(all.at(i)!);
-    all.drop(tooMany);
+    if (tooMany > SLACK) all.drop(tooMany);
   }
 
   function merge(fresh: Row[]): void {
@@ -192,9 +188,7 @@ export function logs(heard: (rank: number) => void): Logs {
       index(log, joined);
     }
     fresh.sort((a, b) => a.time - b.time);
-    const joined = join(all.list(), fresh).filter((row) => !row.gap);
-    together = joined.reduce((n, row) => n + isLine(row), 0);
-    all.replace(joined);
+    all.replace(join(all.list(), fresh).filter((row) => !row.gap));
   }
 
   function index(log: RankLog, held: Row[]): void {
@@ -210,8 +204,9 @@ export function logs(heard: (rank: number) => void): Logs {
       log.next[stream] = max(log.next[stream]!, n + 1);
       log.heard = max(log.heard, time);
       if (stream === DISPLAY) {
-        const shown = note(text).n;
-        if (shown !== null) log.displays.set(shown, row);
+        const shown = note(text);
+        row.kind = shown.kind;
+        if (shown.n !== null) log.displays.set(shown.n, row);
       } else if (text.trim() && !(log.last && time < log.last.time)) log.last = row;
     }
     for (const row of held.slice(-3 * REACH)) {
@@ -260,12 +255,8 @@ export function logs(heard: (rank: number) => void): Logs {
       const log = ranks[rank]!;
       return log.lost[stream] ? 0 : log.oldest[stream]!;
     },
-    missing: () => ranks.reduce((n, { next }) => n + next[OUT]! + next[ERR]!, 0) - together,
+    missing: () => ranks.reduce((n, { next }) => n + next[OUT]! + next[ERR]!, 0) - all.written,
   };
-}
-
-function isLine({ stream, gap }: Row): number {
-  return stream === DISPLAY || gap ? 0 : 1;
 }
 
 /** What stands for the lines that are missing from `n` on before a row. */

@@ -1,11 +1,12 @@
 // A row for each rank, in rank order: what it does, for how long, what it uses, what it said last. Where the ranks are
 // many, how many are in which state, to see only those.
 
-import { attr, button, h, icon, text } from "./dom";
+import { attr, button, h, text } from "./dom";
+import { displayed } from "./figure";
 import { bytes, clock, count, duration, plural } from "./format";
 import { DISPLAY, type Row } from "./lines";
 import type { RankLog } from "./logs";
-import { floor, max, min } from "./numbers";
+import { floor, max } from "./numbers";
 import { draw } from "./paint";
 import { ended } from "./protocol";
 import { painted, type RunStore } from "./store";
@@ -22,8 +23,8 @@ const COLUMNS: [label: string, classes?: string, title?: string][] = [
 ];
 /** More ranks than can be seen at once. */
 const COUNTED = 16;
-/** So many rows are made in one frame. */
-const MADE = 24;
+/** So many rows are filled before the browser has told which are in sight. */
+const FIRST = 20;
 /** What the states are called where they are counted, what is rare and bad first. */
 const KINDS = {
   failed: "failed",
@@ -92,11 +93,18 @@ export function overview(store: RunStore, theme: Theme, open: (rank: number) => 
       for (const { target, isIntersecting } of entries) near[isIntersecting ? "add" : "delete"](target);
       schedule();
     },
-    { root: body, rootMargin: "100px" },
+    { root: body, rootMargin: "200px" },
   );
 
-  /** Make the row of a rank. */
+  /** Make the row of a rank: an empty one, which is filled when it is to be seen. */
   function make(rank: number): RankRow {
+    const element = h("tr", { role: "row", click: () => open(rank) });
+    let update: ((now: number) => void) | undefined;
+    return { element, sync: (now) => (update ??= fillRow(element, rank))(now) };
+  }
+
+  /** Returns how to bring the row up to date. */
+  function fillRow(element: HTMLElement, rank: number): (now: number) => void {
     const mark = h("i.mark");
     const name = button(`.open.r${rank % 8}`, { "aria-label": `Open rank ${rank}` }, `${rank}`);
     const state = h("span.state");
@@ -105,57 +113,50 @@ export function overview(store: RunStore, theme: Theme, open: (rank: number) => 
     const memory = h("td.n.use", cell);
     const gpu = h("td.n.use.gpu", cell);
     const said = h("span.last");
+    const shown = h("span.figures");
     const quiet = h("span.silent");
-    const shown = h("span");
-    const figures = h("span.figures", icon("figure"), shown);
-    const element = h(
-      "tr",
-      { role: "row", click: () => open(rank) },
+    let shownKey = "";
+    element.append(
       h("td", cell, name),
       h("td.state", cell, mark, state),
       time,
       cpu,
       memory,
       gpu,
-      h("td.said-cell", cell, h("div", said, figures, quiet)),
+      h("td.said-cell", cell, h("div", said, shown, quiet)),
     );
-    let shownKey = "";
 
     function say(kind: string, words: string, log: RankLog | undefined): void {
       const told = kind === "failed" || kind === "after" || (kind === "stopped" && words !== "");
       const last = told ? null : lastLine(log);
-      const key = last ? `${last.n}/${last.stream}/${last.version}/${stamp}` : `${kind}/${words}`;
+      const figures = displayed(log?.displays.values());
+      const alone = !told && !last && figures;
+      text(shown, alone ? "" : figures);
+      const key = last ? `${last.n}/${last.stream}/${last.version}/${stamp}` : `${kind}/${alone || words}`;
       if (shownKey === key) return;
       shownKey = key;
       attr(said, "data-kind", told ? kind : last ? "line" : "words");
       if (last) draw(said, last.text, theme, [], 400);
-      else text(said, words);
+      else text(said, alone ? `displayed ${figures}` : words);
     }
 
-    return {
-      element,
-      sync(now) {
-        const [kind, , started, end, , words, node] = store.snap!.ranks[rank]!;
-        const log = store.ranks[rank];
-        const kindShown = painted(store, rank)!;
-        attr(element, "data-state", kindShown);
-        attr(mark, "data-state", kindShown);
-        text(state, node ? `${kind} on ${node}` : kind);
-        text(time, started === null ? "" : end === null ? clock(now - started) : duration(end - started));
-        const [, percent, resident, onGpu] = (!ended(kind) && store.usage.get(rank)) || [];
-        text(cpu, percent === undefined ? "" : `${percent} %`);
-        text(memory, resident ? bytes(resident) : "");
-        text(gpu, onGpu != null ? bytes(onGpu) : "");
-        say(kindShown, store.after.get(rank) ?? words, log);
-        const where = store.where.get(rank);
-        const silent = now - max(started ?? now, log?.heard ?? 0);
-        const long = silent < 100 ? `${floor(silent)} s` : clock(silent);
-        text(quiet, kind !== "running" || where === undefined ? "" : `no output for ${long}${where && `, ${where}`}`);
-        const n = log?.displays.size;
-        figures.hidden = !n;
-        text(shown, `${n}`);
-        attr(figures, "title", `${n} displayed`);
-      },
+    return (now) => {
+      const [kind, , started, end, , words, node] = store.snap!.ranks[rank]!;
+      const log = store.ranks[rank];
+      const kindShown = painted(store, rank)!;
+      attr(element, "data-state", kindShown);
+      attr(mark, "data-state", kindShown);
+      text(state, node ? `${kind} on ${node}` : kind);
+      text(time, started === null ? "" : end === null ? clock(now - started) : duration(end - started));
+      const [, percent, resident, onGpu] = (!ended(kind) && store.usage.get(rank)) || [];
+      text(cpu, percent === undefined ? "" : `${percent} %`);
+      text(memory, resident ? bytes(resident) : "");
+      text(gpu, onGpu != null ? bytes(onGpu) : "");
+      say(kindShown, store.after.get(rank) ?? words, log);
+      const where = store.where.get(rank);
+      const silent = now - max(started ?? now, log?.heard ?? 0);
+      const long = silent < 100 ? `${floor(silent)} s` : clock(silent);
+      text(quiet, kind !== "running" || where === undefined ? "" : `no output for ${long}${where && `, ${where}`}`);
     };
   }
 
@@ -191,22 +192,20 @@ export function overview(store: RunStore, theme: Theme, open: (rank: number) => 
   function sync(): void {
     const { snap, report } = store;
     const all = snap!.ranks.length;
-    const before = rows.length;
-    while (rows.length < min(all, before + MADE)) {
+    while (rows.length < all) {
       const made = make(rows.length);
       rows.push(made);
       watch.observe(made.element);
-      made.sync(store.now());
+      if (rows.length <= FIRST) near.add(made.element);
     }
-    if (rows.length < all) schedule();
     bar.hidden = all <= COUNTED;
-    if (seen !== snap || reported !== report || rows.length > before) choose();
+    if (seen !== snap || reported !== report) choose();
     seen = snap;
     reported = report;
     attr(table, "data-over", store.over ? "" : null);
     attr(table, "data-gpu", [...store.usage.values()].some((usage) => usage[3] !== null) ? "" : null);
     const now = store.now();
-    for (const { element, sync: update } of rows) if (whole || near.has(element)) update(now);
+    for (const { element, sync: update } of rows) if (near.has(element) || (whole && element.firstChild)) update(now);
     whole = false;
   }
 

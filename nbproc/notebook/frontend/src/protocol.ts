@@ -20,6 +20,12 @@ export interface Snap {
   now: number;
 }
 
+/** A snapshot as it is sent: of the `size` ranks those that have changed, or all. */
+export interface SnapNews extends Omit<Snap, "ranks"> {
+  size: number;
+  ranks: [rank: number, ...RankSnap][];
+}
+
 /** Why a run has failed: the first cause, to stand above everything, and the whole. */
 export interface Report {
   cause: Tree;
@@ -39,7 +45,7 @@ export interface Tick {
   seq: number;
   now: number;
   runs: Run[];
-  snap?: Snap;
+  snap?: SnapNews;
   usage?: Usage[];
   /** The ranks that are silent, and where each one is; "" if that is not known. */
   where?: [number, string][];
@@ -53,7 +59,7 @@ export interface Replay {
   part: number;
   parts: number;
   runs: Run[];
-  snap?: Snap;
+  snap?: SnapNews;
   failure?: Report | null;
 }
 
@@ -73,6 +79,17 @@ export interface Pong {
   t: "pong";
   to: string;
   seq: number;
+}
+
+/** A line of the stream of displays: what was displayed, a remark (a text alone), or that all before it are cleared. */
+export interface DisplayRecord {
+  n?: number | null;
+  file?: string;
+  mime?: string | string[];
+  kind?: string;
+  text?: string;
+  update?: number;
+  clear?: boolean;
 }
 
 export interface DisplayData {

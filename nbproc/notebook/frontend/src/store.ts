@@ -14,6 +14,7 @@ import {
   type Replay,
   type Report,
   type Snap,
+  type SnapNews,
   type Tick,
   type Usage,
 } from "./protocol";
@@ -142,21 +143,31 @@ export function runStore(): RunStore {
     if (message.seq > seq + 1) askReplay();
     seq = max(seq, message.seq);
     replaying?.later.push([message, data]);
-    if (message.snap) takeSnap(message.snap);
-    if (message.failure) takeReport(message.failure);
     if (message.usage) self.usage = new Map(message.usage.map((usage) => [usage[0], usage]));
     if (message.where) self.where = new Map(message.where);
-    lines.take(message.runs, data);
+    news(message, data);
     lines.trim();
   }
 
-  function takeSnap(snap: Snap): void {
-    self.snap = snap;
-    lines.grow(snap.ranks.length);
+  function news({ snap, failure, runs }: Tick, data: Uint8Array): void {
+    takeSnap(snap);
+    takeReport(failure);
+    lines.take(runs, data);
+  }
+
+  function takeSnap(snap?: SnapNews): void {
+    if (!snap) return;
+    const { size, ranks, ...rest } = snap;
+    if (!self.snap && ranks.length < size) return; // the others come with the replay
+    const all = self.snap?.ranks.slice() ?? [];
+    for (const [rank, ...is] of ranks) all[rank] = is;
+    self.snap = { ...rest, ranks: all };
+    lines.grow(size);
     if (self.over) self.usage.clear();
   }
 
-  function takeReport(report: Report): void {
+  function takeReport(report?: Report | null): void {
+    if (!report) return;
     self.report = report;
     self.after = new Map(report.after);
   }
@@ -195,13 +206,16 @@ export function runStore(): RunStore {
     clearTimeout(retry);
     replaying = null;
     const { snap, failure } = parts[0]![0];
-    const newer = message.seq >= seq;
-    if (snap && (newer || !self.snap)) takeSnap(snap);
-    if (failure && (newer || !self.report)) takeReport(failure);
+    const since = later.filter(([tick]) => tick.seq > message.seq);
+    // What has come since then says only what has changed: it has to be whole.
+    const whole = since.length >= seq - message.seq;
+    if (whole || !self.snap) takeSnap(snap);
+    if (whole || !self.report) takeReport(failure);
     lines.merge(parts.flatMap(([part, text]) => lines.rows(part.runs, text)));
     seq = max(seq, message.seq);
-    for (const [tick, text] of later) if (tick.seq > message.seq) lines.take(tick.runs, text);
+    for (const [tick, text] of since) news(tick, text);
     lines.trim();
+    if (!whole) askReplay();
   }
 
   // Older lines, figures

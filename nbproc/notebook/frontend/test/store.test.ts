@@ -1,12 +1,13 @@
 import { beforeEach, describe, expect, it, vi } from "vitest";
-import type { Message, Run, Snap, Tick } from "../src/protocol";
+import type { Message, RankState, Run, SnapNews, Tick } from "../src/protocol";
+import { displayed } from "../src/figure";
 import { LINES_PER_RANK } from "../src/logs";
 import { runStore, type RunStore } from "../src/store";
 
 const encode = (lines: string[]): Uint8Array => new TextEncoder().encode(lines.join("\n"));
-const snap = (n: number, state: Snap["state"] = "running"): Snap => ({
-  name: "trainer", state, started: 1, ended: null, dir: "/runs/x", headline: "", notes: [], now: 2,
-  ranks: Array.from({ length: n }, () => ["running", 1, 1, null, null, "", ""]),
+const snap = (n: number, of = [...Array(n).keys()], state: RankState = "running"): SnapNews => ({
+  name: "trainer", state: "running", started: 1, ended: null, dir: "/runs/x", headline: "", notes: [], now: 2, size: n,
+  ranks: of.map((rank) => [rank, state, 1, 1, null, null, "", ""]),
 });
 
 let store: RunStore;
@@ -26,6 +27,7 @@ function tick(runs: Run[], lines: string[], more: Partial<Tick> = {}): void {
 const to = (message: object): Message => ({ ...message, to: store.client }) as Message;
 const shown = (rank = 0): string[] =>
   store.ranks[rank]!.lines.list().map((row) => (row.gap ? `(${row.gap})` : row.text));
+const states = (): RankState[] => store.snap!.ranks.map(([state]) => state);
 
 describe("lines", () => {
   it("stand in the order in which they came, streams mixed", () => {
@@ -140,6 +142,49 @@ describe("messages that were lost", () => {
     vi.useRealTimers();
   });
 
+  it("hold only the ranks that have changed", () => {
+    tick([], [], { snap: snap(3) });
+    const first = store.snap;
+    tick([], [], { snap: snap(3, [1], "failed") });
+    expect(states()).toEqual(["running", "failed", "running"]);
+    expect(store.snap).not.toBe(first);
+  });
+
+  it("leave no rank behind, whatever comes before the replay", () => {
+    tick([], [], { snap: snap(4) });
+    seq++; // says that rank 0 has failed
+    tick([], [], { snap: snap(4, [1], "succeeded") });
+    const told = seq;
+    tick([], [], { snap: snap(4, [2], "stopped") });
+    const whole = snap(4);
+    whole.ranks[0]![1] = "failed";
+    whole.ranks[1]![1] = "succeeded";
+    store.receive(to({ t: "replay", seq: told, part: 0, parts: 1, runs: [], snap: whole }), encode([]));
+    expect(states()).toEqual(["failed", "succeeded", "stopped", "running"]);
+  });
+
+  it("are asked for again if another one was lost meanwhile", () => {
+    tick([], [], { snap: snap(2) });
+    seq++;
+    tick([], []);
+    const told = seq;
+    seq++;
+    tick([], []);
+    const replay = (): void =>
+      store.receive(to({ t: "replay", seq: told, part: 0, parts: 1, runs: [], snap: snap(2, [0, 1], "failed") }), encode([]));
+    replay();
+    expect(states()).toEqual(["running", "running"]);
+    expect(asked.filter((question) => question.t === "replay").length).toBe(2);
+  });
+
+  it("say nothing of ranks before all are known", () => {
+    seq = 9;
+    tick([], [], { snap: snap(3, [1]) });
+    expect(store.snap).toBe(null);
+    store.receive(to({ t: "replay", seq, part: 0, parts: 1, runs: [], snap: snap(3) }), encode([]));
+    expect(states()).toEqual(["running", "running", "running"]);
+  });
+
   it("for somebody else are not taken", () => {
     store.receive({ t: "pong", to: "another page", seq: 4 }, new Uint8Array());
     expect(store.ready).toBe(false);
@@ -182,7 +227,7 @@ describe("older lines", () => {
 
 describe("displays", () => {
   const display = (n: number, update = 0): string =>
-    JSON.stringify({ n, file: `display/00${n}.png`, mime: ["image/png"], update });
+    JSON.stringify({ n, file: `display/00${n}.png`, mime: ["image/png"], kind: n ? "table" : "figure", update });
 
   it("that replace an earlier one keep its place", () => {
     tick([[0, 2, 0, 1, 0, 1], [0, 0, 0, 1, 0, 1], [0, 2, 1, 1, 0, 1]], [display(0), "text", display(0, 1)]);
@@ -195,6 +240,14 @@ describe("displays", () => {
     tick([[0, 2, 2, 1, 0, 1]], ['{"clear": true}']);
     expect(shown()).toEqual(["", ""]);
     expect(store.ranks[0]!.displays.size).toBe(0);
+  });
+
+  it("are counted by kind, and are no lines", () => {
+    tick([[0, 2, 0, 4, 0, 1], [0, 0, 0, 1, 0, 1]], [display(0), display(1), display(2), '{"n": 3, "kind": ""}', "text"]);
+    expect(displayed(store.ranks[0]!.displays.values())).toBe("1 figure, 2 tables");
+    expect([store.ranks[0]!.lines.size, store.ranks[0]!.lines.written]).toEqual([5, 1]);
+    tick([[0, 2, 4, 1, 0, 1]], ['{"clear": true}']);
+    expect(displayed(store.ranks[0]!.displays.values())).toBe("");
   });
 
   it("arrive in pieces", () => {
