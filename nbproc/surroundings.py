@@ -39,7 +39,7 @@ class Surroundings:
         """Be told of a run that was started."""
 
     def interrupted(self, context: PContext, error: KeyboardInterrupt) -> None:
-        """Be told that an Interrupt has stopped a run that was waited for; ``error`` is about to be raised."""
+        """Be told that an Interrupt has stopped a run, or its start; ``error`` is about to be raised."""
 
     pump_period: float | None = None
     """Seconds between calls of `pump` while the main thread waits for a run; None for no such calls."""

@@ -121,6 +121,8 @@ class PContext(Looking, ABC):
                 self._interrupted()
             if type(error) is RuntimeError and "thread" in str(error):  # as threading says it
                 raise LaunchError(f"the system gives this process no thread ({error}). Nothing was started") from error
+            if isinstance(error, KeyboardInterrupt):
+                surroundings.current().interrupted(self, error)
             raise
         if supervisor.ends.launch_error:
             self.gone()

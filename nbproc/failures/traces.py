@@ -30,7 +30,7 @@ _NOTES = 20
 _NO_STDIN = "nothing can be typed into a rank: its stdin is not connected"
 _ASK_BEFORE = f"{_NO_STDIN}. Ask before the launch, and pass the answer on in a variable, an argument or envs."
 _DEBUG = (
-    f"{_NO_STDIN}, so pdb ends at once. Call the function in the kernel and debug it there, or let an editor attach to "
+    f"{_NO_STDIN}, so pdb ends at once. Call the function outside ranks and debug it there, or let an editor attach to "
     "the rank: debugpy.listen(5678); debugpy.wait_for_client()"
 )
 

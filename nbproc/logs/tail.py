@@ -27,6 +27,8 @@ _INTERVAL = 0.05
 """Seconds between two looks while something is written."""
 _IDLE_INTERVAL = 0.1
 _IDLE_AFTER = 2.0
+_BEGINNING = 5.0
+"""Seconds in which a thread that was started begins."""
 _FEW = 64
 """Up to so many files, each is looked at each time; of more, the quiet ones every third time."""
 
@@ -55,6 +57,7 @@ class Tail:
         self._finishing = threading.Event()
         self._abandoned = threading.Event()
         self._thread: threading.Thread | None = None
+        self._begun = threading.Event()
         self._turn = threading.Condition()
         self._hurry = threading.Event()
         self._pausing = threading.Event()
@@ -66,7 +69,11 @@ class Tail:
         if self._thread is not None:
             raise StateError(f"the reader of run {self._name!r} was started before")
         self._thread = threading.Thread(target=self._run, name=f"nbproc-tail-{self._name}", daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError:  # the system has none to give
+            self._thread = None
+            raise
 
     def finish(self, timeout: float | None = None) -> bool:
         """Read to the end of all files, give the last lines to the sinks, end the thread; call when all ranks ended.
@@ -79,6 +86,8 @@ class Tail:
         thread = self._thread
         if thread is None or thread is threading.current_thread():
             return thread is None
+        if not self._begun.wait(_BEGINNING):  # an Interrupt came while it was started
+            return False
         thread.join(timeout)
         if thread.is_alive():
             self._abandoned.set()
@@ -103,6 +112,7 @@ class Tail:
     # ------------------------------------------------------------------------------------------------ on the thread
 
     def _run(self) -> None:
+        self._begun.set()
         try:
             self._read()
         except Exception:

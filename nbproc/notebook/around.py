@@ -50,7 +50,7 @@ class Terminal(Surroundings):
         return f"{INRANK}:install", {"figure_formats": _figure_formats()}
 
     def interrupted(self, context: PContext, error: KeyboardInterrupt) -> None:
-        """Have the Stop told in one line, where it was `wait` that was interrupted."""
+        """Have the Stop told in one line, where it was `start` or `wait` that was interrupted."""
         from nbproc.notebook.running import plainly, stop_words
 
         plainly(error, stop_words(context))

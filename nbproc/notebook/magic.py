@@ -72,6 +72,10 @@ class Spawn(Magics, _Settings):
             self._spawn(line, cell)
         except SyntaxError as error:
             raise in_cell(error, self.shell) from None
+        except KeyboardInterrupt as error:
+            if "_render_traceback_" not in vars(error):  # it landed before or after the run
+                plainly(error, "stopped by you")
+            raise
         except Exception as error:
             if is_plain(error):
                 plainly(error)

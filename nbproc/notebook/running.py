@@ -13,6 +13,7 @@ from nbproc.notebook.shown import Quiet, show
 from nbproc.plan import Plan
 from nbproc.states import RunState
 
+_BEFORE_THE_START = "stopped by you before anything was started"
 _WHERE_THE_WHOLE_IS = "The view above explains it; %tb prints the whole here."
 
 
@@ -26,7 +27,7 @@ def run(shell: Any, plan: Plan, options: Options) -> None:
     try:
         showing = Quiet(context) if options.quiet else show(shell, context, detached=options.detach)
     except KeyboardInterrupt:
-        raise _stopped("stopped by you before anything was started") from None
+        raise _stopped(_BEFORE_THE_START) from None
     try:
         context.start(begun=lambda _: showing.begin())
         if options.detach:
@@ -35,7 +36,7 @@ def run(shell: Any, plan: Plan, options: Options) -> None:
         context.wait()
     except KeyboardInterrupt:
         if not context.snapshot().state.ended:
-            raise _stopped("stopped by you before anything was started") from None
+            raise _stopped(_BEFORE_THE_START) from None
     finally:
         if not options.detach:
             showing.finish()
@@ -97,6 +98,8 @@ def has_colors(shell: Any) -> bool:
 def stop_words(context: PContext) -> str:
     """Tell a Stop as a Stop, in one line: how long it took, and where the ranks were."""
     snapshot = context.snapshot()
+    if not snapshot.state.ended:
+        return _BEFORE_THE_START
     where = "; ".join(group.sentence for group in context.report().stopped)
     return "; ".join(part for part in (snapshot.headline, where) if part)
 

@@ -122,7 +122,7 @@ def test_who_asks_in_a_rank_is_told_that_nobody_can_answer(kernel: Kernel, metho
 def test_who_debugs_in_a_rank_is_told_what_works(kernel: Kernel) -> None:
     ran = kernel.run("%%spawn -n 1\ndef look():\n    breakpoint()\n    return 1\nlook()")
     assert ran.error.startswith(f"rank 0 failed: BdbQuit, in look, cell [{ran.count}] line 4\n")
-    assert "so pdb ends at once. Call the function in the kernel and debug it there" in ran.error
+    assert "so pdb ends at once. Call the function outside ranks and debug it there" in ran.error
 
 
 def test_other_ends_of_files_are_told_as_they_are(kernel: Kernel) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable
 
@@ -213,6 +214,36 @@ def test_nothing_outlives_its_kernel(fresh: Callable[..., Kernel], how: str) -> 
     getattr(kernel, how)()
     _, left = psutil.wait_procs(family, timeout=10)
     assert left == []
+
+
+@pytest.mark.parametrize(
+    ("where", "words"),
+    [
+        ("nbproc.contexts.reader.Reader.start", "stopped by you before anything was started"),
+        ("nbproc.contexts.base.PContext._await", "stopped by you in "),
+        ("nbproc.notebook.magic.Spawn._plan", "stopped by you$"),
+    ],
+)
+def test_an_interrupt_in_the_middle_of_a_launch_is_told_in_one_line(kernel: Kernel, where: str, words: str) -> None:
+    kernel.run(
+        "import importlib, time, nbproc, unittest.mock\n"
+        "def cut(path):\n"
+        "    home, owner, name = path.rsplit('.', 2)\n"
+        "    owner = getattr(importlib.import_module(home), owner)\n"
+        "    real = getattr(owner, name)\n"
+        "    def cut_short(*args, **more):\n"
+        "        real(*args, **more)\n        raise KeyboardInterrupt\n"
+        "    return unittest.mock.patch.object(owner, name, cut_short)\n"
+        "def rest(number=0):\n    time.sleep(600)\n"
+    )
+    for call in ("get_ipython().run_line_magic('spawn', '-n 1 rest()')", "nbproc.spawn(rest)"):
+        if "magic" in where and "magic" not in call:
+            continue
+        ran = kernel.run(f"with cut({where!r}):\n    {call}")
+        assert ran.ename == "KeyboardInterrupt", ran.text
+        assert re.match(words, ran.error)
+        assert len(ran.error.splitlines()) == 1
+    assert kernel.run("%spawn -n 2 1 + 1").ok
 
 
 def test_an_interrupt_before_the_launch_is_over(fresh: Callable[..., Kernel]) -> None:

@@ -131,6 +131,29 @@ def test_finish_without_start_and_start_twice(files: Files, tmp_path: Path) -> N
         tail.start()
 
 
+def test_a_start_that_an_interrupt_cuts_short_is_finished_all_the_same(
+    files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin = threading.Thread.start
+    later: list[threading.Thread] = []
+
+    def interrupted(thread: threading.Thread) -> None:
+        later.append(thread)
+        raise KeyboardInterrupt
+
+    tail = Tail("run", [Source(0, OUT, files.out)], [files.seen], lossless=True)
+    files.write(files.out, b"a line\n")
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            tail.start()
+    helper = threading.Thread(target=lambda: tail._finishing.wait(60) and begin(later[0]))
+    helper.start()
+    assert tail.finish()
+    helper.join()
+    assert [event.text for event in files.seen.events] == ["a line"]
+
+
 def test_files_that_never_come_are_no_trouble(files: Files, caplog: pytest.LogCaptureFixture) -> None:
     assert files.tail().finish()
     assert files.seen.events == []
