@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import numbers
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -129,6 +130,8 @@ def make_plan(
     for rank in log_line_prefixes or ():
         if rank not in range(n):
             raise PlanError(f"log_line_prefixes names rank {rank!r}, but the ranks are 0 to {n - 1}")
+    for what in ("grace", "timeout"):
+        _check_seconds(what, more.get(what))
     method = start_method or DEFAULT_START_METHOD
     if method not in START_METHODS:
         raise OptionError(f"start_method {method!r} is not one of {', '.join(START_METHODS)}")
@@ -299,6 +302,15 @@ def _ranks(given: object) -> Iterable[int]:
 
 def _list(ranks: Sequence[object]) -> str:
     return ("rank " if len(ranks) == 1 else "ranks ") + ", ".join(repr(rank) for rank in ranks)
+
+
+def _check_seconds(what: str, value: object) -> None:
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise ArgumentError(f"{what} must be a number of seconds, not {_kind(value)}")
+    if not float(value) >= 0:
+        raise PlanError(f"{what} must be a number of seconds, or None for the default, not {value}")
 
 
 def _kind(value: object) -> str:

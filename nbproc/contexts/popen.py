@@ -133,4 +133,7 @@ def _find(program: str, env: Mapping[str, str]) -> str:
     if os.path.dirname(program) and os.path.exists(program):
         raise ExecutableError(f"{program!r} is not executable (chmod +x makes it so). Nothing was started.")
     where = "" if os.path.dirname(program) else " on the PATH"
+    first, *arguments = program.split()
+    if arguments and shutil.which(first, path=env.get("PATH", os.defpath)):
+        where += f"; the program is {first!r}, what follows it belongs in args"
     raise ExecutableError(f"there is no executable {program!r}{where}. Nothing was started.")

@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import Any
 
 from nbproc.errors import PayloadError
+from nbproc.explain import ranks_words
 from nbproc.ranks import blame, identity, tracker
 from nbproc.ranks.descriptors import Incoming, Outgoing
 from nbproc.ranks.parcel import Contents, Opened, Parcel, lay_out, send
@@ -139,9 +140,12 @@ class Packer:
         except Exception as error:
             found = blame.find(common, self._pickler, labels or {})
             lines = [line for name, line in found.items() if name not in soft]
+            said: dict[str, list[int]] = {}
             for rank, own in enumerate(each):
-                prefix = f"rank {rank}: " if len(each) > 1 else ""
-                lines += [prefix + line for line in blame.find(own, self._pickler, labels or {}).values()]
+                for line in blame.find(own, self._pickler, labels or {}).values():
+                    said.setdefault(line, []).append(rank)
+            for line, ranks in said.items():
+                lines.append(line if len(ranks) == len(each) else f"{ranks_words(ranks)}: {line}")
             if lines or not found:
                 raise PayloadError("\n".join(lines) or f"this cannot be sent to the ranks: {error}") from error
         kept = {name: value for name, value in common.items() if name not in found}

@@ -106,6 +106,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle publish
             type(sys.stderr): self._reduce_stream,
             **named.reducers(self._modules.look_at),
             **_locks(),
+            **_under_a_process_group(),
             **array_reducers(),
             **tensors.by_type(),
         }
@@ -229,6 +230,18 @@ def _locks() -> dict[type, Callable[[Any], Reduced]]:
 
     kinds = (synchronize.Lock, synchronize.RLock, synchronize.Semaphore, synchronize.BoundedSemaphore)
     return dict.fromkeys(kinds, reduce_lock)
+
+
+def _under_a_process_group() -> dict[type, Callable[[Any], Reduced]]:
+    """Return what pickles, and unpickles only where the same process group is; empty if nobody imported it."""
+    torchs: Any = sys.modules.get("torch.nn.parallel.distributed")
+    if torchs is None:
+        return {}
+
+    def refuse(_: Any) -> Reduced:
+        raise CannotSend("it belongs to its rank's process group")
+
+    return {torchs.DistributedDataParallel: refuse}
 
 
 def restore_builtins() -> None:

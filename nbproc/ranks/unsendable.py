@@ -74,6 +74,9 @@ _KINDS: dict[str, Kind] = {
     "torch.jit._script.ScriptModule": Kind(
         "a scripted module", "Save it with torch.jit.save, and load it in the ranks."
     ),
+    "torch.nn.parallel.distributed.DistributedDataParallel": Kind(
+        "a model under DistributedDataParallel", "Send its .module.", "Return its .module."
+    ),
     "tqdm.std.tqdm": Kind("a progress bar"),
     "torch.distributed.distributed_c10d.ProcessGroup": Kind("a process group", "Each rank makes its own."),
     "torch._C._distributed_c10d.ProcessGroup": Kind("a process group", "Each rank makes its own."),

@@ -51,6 +51,17 @@ def test_values_that_do_not_come_back_are_told_once_with_what_to_do(kernel: Kern
     assert kernel.run("%spawn -n 1 later()").stdout.endswith("Await it: await f(...).\n")
 
 
+def test_a_model_that_is_returned_with_its_process_group_is_told_at_once(kernel: Kernel) -> None:
+    ran = kernel.run(
+        "%%spawn -n 1 --as trained\nimport torch, torch.distributed as dist\ndist.init_process_group('gloo')\n"
+        "model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 1))\n{'model': model, 'loss': 1}"
+    )
+    assert ran.stdout == (
+        "the return value of rank 0, a dict, cannot be read: `value['model']`: a model under DistributedDataParallel "
+        "cannot be sent to the notebook. Return its .module.\n"
+    )
+
+
 @pytest.mark.parametrize(
     ("line", "words"),
     [
@@ -71,6 +82,10 @@ def test_what_is_no_call_is_told_in_one_line(kernel: Kernel, line: str, words: s
         ("start_processes('t', print, args={1: ()})", "PlanError: args must have exactly the keys 0 to 0"),
         ("start_processes('t', '/no/such', nprocs=1)", "ExecutableError: there is no executable '/no/such'"),
         ("start_processes('t', print, args=(open('/dev/null'),), nprocs=1)", "PayloadError: `args[0]`: an open file"),
+        (
+            "start_processes('t', 'python train.py', nprocs=1)",
+            "ExecutableError: there is no executable 'python train.py' on the PATH; the program is 'python', what follows",
+        ),
         ("spawn(print, args=1)", "ArgumentError: args must be a tuple of arguments, not 1; did you mean (1,)?"),
         ("spawn(divmod, args=(0,))", "ProcessRaisedException: rank 0 failed: ZeroDivisionError:"),
     ],

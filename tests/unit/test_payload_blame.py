@@ -148,6 +148,17 @@ def test_each_rank_is_named() -> None:
     assert str(caught.value).startswith("rank 1: `args[0]`: a lock")
 
 
+def test_what_is_said_of_several_ranks_is_said_once() -> None:
+    bad: list[dict[str, Any]] = [{"args": (threading.Lock(),)} for _ in range(3)]
+    with pytest.raises(PayloadError) as caught:
+        payload.Packer().pack_each({"fn": len}, bad)
+    assert str(caught.value).startswith("`args[0]`: a lock")
+    assert len(str(caught.value).splitlines()) == 1
+    with pytest.raises(PayloadError) as caught:
+        payload.Packer().pack_each({"fn": len}, [{"args": ()}, *bad])
+    assert str(caught.value).startswith("ranks 1-3: `args[0]`: a lock")
+
+
 def test_soft_variables_are_left_out() -> None:
     values = {"keep": 1, "guard": threading.Lock(), "gen": (x for x in ())}
     packed = payload.Packer().pack({"fn": len}, variables=values, soft=["guard", "gen"])

@@ -150,6 +150,10 @@ def test_run_ids_are_new() -> None:
         ({"args": {1: ()}}, RuntimeError),
         ({"args": {0: 5}}, TypeError),
         ({"start_method": "x"}, ValueError),
+        ({"timeout": "5"}, TypeError),
+        ({"grace": True}, TypeError),
+        ({"timeout": -1}, RuntimeError),
+        ({"grace": float("nan")}, RuntimeError),
     ],
     ids=str,
 )
