@@ -167,8 +167,11 @@ def _of_several(words: str, count: int) -> str:
     return f"were{words[3:]}" if count > 1 and words.startswith("was ") else words
 
 
-def ranks_words(ranks: Iterable[int]) -> str:
-    """Name ranks: ``rank 2``, ``ranks 0, 1, 3``, ``ranks 0-3, 7``."""
+def ranks_words(ranks: Iterable[int], most: int | None = 12) -> str:
+    """Name ranks: ``rank 2``, ``ranks 0, 1, 3``, ``ranks 0-3, 7``.
+
+    Where these are more than ``most`` numbers and ranges, the first are named: ``128 ranks (0, 2, 4, 6, ...)``.
+    """
     numbers = sorted(ranks)
     runs: list[list[int]] = []
     for number in numbers:
@@ -177,6 +180,8 @@ def ranks_words(ranks: Iterable[int]) -> str:
         else:
             runs.append([number])
     parts = [f"{run[0]}-{run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs]
+    if most is not None and len(parts) > most:
+        return f"{len(numbers):,} ranks ({', '.join(parts[:most])}, ...)"
     return f"rank{'' if len(numbers) == 1 else 's'} {', '.join(parts)}"
 
 

@@ -40,8 +40,8 @@ class Alike(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Who they are: ``rank 2``, ``ranks 0-3, 7``."""
-        return ranks_words(rank.rank for rank in self.ranks)
+        """Who they are, every one: ``rank 2``, ``ranks 0-3, 7``."""
+        return ranks_words((rank.rank for rank in self.ranks), most=None)
 
 
 def said_of(rank: RankSnapshot, said: Mapping[int, str]) -> str:
@@ -56,7 +56,9 @@ def alike(snapshot: Snapshot, said: Mapping[int, str] | None = None) -> list[Ali
     for rank in snapshot.ranks:
         found.setdefault((rank.state, said_of(rank, said or {})), []).append(rank)
     groups = [Alike(tuple(ranks), words) for (_, words), ranks in found.items()]
-    groups.sort(key=lambda group: (all(rank.rank != snapshot.first_failed for rank in group.ranks), _ORDER.index(group.state)))
+    groups.sort(
+        key=lambda group: (all(rank.rank != snapshot.first_failed for rank in group.ranks), _ORDER.index(group.state))
+    )
     if len(groups) <= GROUPS:
         return groups
     return [*groups[:GROUPS], *_by_state(groups[GROUPS:])]

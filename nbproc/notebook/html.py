@@ -24,6 +24,8 @@ LIMIT = 500_000
 LINES = 200
 """Last lines of each rank that are saved."""
 _REPORT_BYTES = 100_000
+_NAME = 40
+"""Characters of a list of ranks; a longer one is folded, below their number."""
 _SPAN = 100
 """What a piece with colours of its own counts, in bytes: JupyterLab parses each one, for its table of contents."""
 
@@ -40,9 +42,10 @@ _STATE_COLORS = {
     RankState.SUCCEEDED: "color:var(--jp-success-color1, #148a27)",
     RankState.FAILED: f"color:{_RED};font-weight:bold",
 }
-_CELL = "text-align:left;padding:1px 12px 1px 0;white-space:nowrap;border:0;background:none"
-_RANKS_CELL = "text-align:left;padding:1px 12px 1px 0;max-width:24em;border:0;background:none"
-_WORDS_CELL = "text-align:left;padding:1px 0;border:0;background:none;max-width:none"
+_PLAIN = "text-align:left;vertical-align:top;border:0;background:none"
+_CELL = f"{_PLAIN};padding:1px 12px 1px 0;white-space:nowrap"
+_RANKS_CELL = f"{_PLAIN};padding:1px 12px 1px 0;max-width:24em"
+_WORDS_CELL = f"{_PLAIN};padding:1px 0;max-width:none"
 _BOX = f"border-left:3px solid {_RED};padding:2px 0 2px 12px;margin:6px 0"
 _PRE = (
     "font-family:var(--jp-code-font-family, monospace);font-size:var(--jp-code-font-size, 13px);line-height:1.4;"
@@ -123,17 +126,21 @@ def summary_html(
 
 
 def _row(group: Alike, snapshot: Snapshot, last: Mapping[int, str]) -> str:
-    state = group.state.value
-    css = _STATE_COLORS.get(group.state, _FAINT)
-    count = len(group.ranks)
+    state, count = group.state.value, len(group.ranks)
     shown = escape(group.words, quote=False)
     line = last.get(group.ranks[0].rank, "")
     if line and not shown:
         whose = f'<span style="{_FAINT}">rank {group.ranks[0].rank}:</span> ' if count > 1 else ""
         shown = whose + sgr_to_html(line[:2000])
+    name = group.name
+    if len(name) > _NAME:
+        name = f"<details><summary>{count:,} ranks</summary>{name}</details>"
+    elif count > 1:
+        state = f"{count:,} {state}"
+    css = _STATE_COLORS.get(group.state, _FAINT)
     return (
-        f'<tr style="background:none"><td style="{_CELL if count == 1 else _RANKS_CELL}">{group.name}</td>'
-        f'<td style="{_CELL}"><span class="nbproc-{state}" style="{css}">{f"{count:,} " * (count > 1)}{state}</span></td>'
+        f'<tr style="background:none"><td style="{_CELL if count == 1 else _RANKS_CELL}">{name}</td>'
+        f'<td style="{_CELL}"><span class="nbproc-{group.state.value}" style="{css}">{state}</span></td>'
         f'<td style="{_CELL};{_FAINT}">{_lasted(group.ranks, snapshot)}</td><td style="{_WORDS_CELL}">{shown}</td></tr>'
     )
 

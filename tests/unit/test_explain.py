@@ -201,7 +201,13 @@ def test_groups_of_exceptions_are_indented():
 
 @pytest.mark.parametrize(
     ("ranks", "words"),
-    [([2], "rank 2"), ([0, 1], "ranks 0, 1"), ([3, 0, 1], "ranks 0, 1, 3"), ([0, 1, 2, 3, 7], "ranks 0-3, 7")],
+    [
+        ([2], "rank 2"),
+        ([0, 1], "ranks 0, 1"),
+        ([3, 0, 1], "ranks 0, 1, 3"),
+        ([0, 1, 2, 3, 7], "ranks 0-3, 7"),
+        (range(0, 2048, 2), "1,024 ranks (0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, ...)"),
+    ],
 )
 def test_ranks_in_words(ranks: list[int], words: str):
     assert ranks_words(ranks) == words
