@@ -59,6 +59,16 @@ def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[None]:
     return report
 
 
+# -------------------------------------------------------------------------------------- why a test had to be run again
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print what a test that was run again had failed on, which pytest-rerunfailures keeps to itself."""
+    for report in terminalreporter.stats.get("rerun", ()):
+        terminalreporter.write_sep("_", f"run again: {report.nodeid} ({report.when})")
+        terminalreporter.write_line(report.longreprtext)
+
+
 # ---------------------------------------------------------------------------------------------------------------- order
 
 

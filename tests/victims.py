@@ -236,8 +236,16 @@ def raise_keyboard_interrupt() -> None:
     raise KeyboardInterrupt
 
 
-def remove_and_raise(path: str) -> None:
-    shutil.rmtree(path)
+def let_go_and_hang(gate: str) -> None:
+    """Let `remove_and_raise` of another rank go on, then wait until somebody ends it."""
+    with open(gate, "w"):
+        pass
+    hang()
+
+
+def remove_and_raise(path: str, gate: str) -> None:
+    with open(gate):  # until the other rank is there, with its files open
+        shutil.rmtree(path)
     raise_value_error()
 
 

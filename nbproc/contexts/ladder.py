@@ -13,8 +13,8 @@ TERM_GRACE = 2.0
 """Seconds between SIGTERM and SIGKILL."""
 SETTLE = 0.1
 """Seconds after a failure in which other ranks may fail by themselves, before they are asked to stop."""
-LAST_WORDS = 0.05
-"""Seconds before a rank is told, or killed, in which it may still write where it is."""
+LAST_WORDS = 0.1
+"""Seconds before a rank is told, or killed, in which it may still write where it is, also while others use its core."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,9 @@ LAUNCH = (
 
 @pytest.fixture(scope="module", autouse=True)
 def names(kernel: Kernel) -> None:
-    kernel.always("import nbproc\n%spawn_config -n 2\ndef good(x): return 2 * x\ndef bad(): raise ValueError('bad batch')")
+    kernel.always(
+        "import nbproc\n%spawn_config -n 2\ndef good(x): return 2 * x\ndef bad(): raise ValueError('bad batch')"
+    )
 
 
 def test_the_runs_of_a_form_stand_in_the_notebook_with_how_they_ended(kernel: Kernel) -> None:

@@ -246,11 +246,12 @@ def test_the_end_of_the_fork_server_ends_the_run() -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_log_directory_that_is_removed_does_not_hide_the_end(method: str, tmp_path: Path) -> None:
-    logs = tmp_path / "logs"
+    logs, gate = tmp_path / "logs", tmp_path / "gate.fifo"
+    os.mkfifo(gate)
     context = nbproc.start_processes(
         "gone",
         victims.either,
-        {0: ("hang",), 1: ("remove_and_raise", str(logs))},
+        {0: ("let_go_and_hang", str(gate)), 1: ("remove_and_raise", str(logs), str(gate))},
         start_method=method,
         log_dir=logs,
         tee=nbproc.Std.ALL,
