@@ -182,7 +182,7 @@ TABLE: Sequence[Option] = (
         ("--log-dir",),
         "log_dir",
         "DIR",
-        "keep the logs: each run makes NAME-<number>/ in this directory",
+        "keep the logs, all unless -r or -t say which: each run makes NAME-<number>/ in this directory",
         _nonempty,
         group="logs",
     ),

@@ -19,6 +19,7 @@ from typing import Any, cast
 
 from nbproc.errors import OptionError, PlanError
 from nbproc.logs.specs import private_run_dir, release_run_dir
+from nbproc.logs.std import Std
 from nbproc.needs import torch_module
 from nbproc.notebook import cell as cells
 from nbproc.notebook.options import Options
@@ -178,7 +179,7 @@ def _plan(
         next(iter(args.values()), ()) if shared else args,
         options.envs(nprocs),
         nprocs=nprocs,
-        logs=flat_logs(_run_dir(options.log_dir, name), options.redirects, options.tee, options.local_ranks_filter),
+        logs=flat_logs(_run_dir(options.log_dir, name), options.redirects, _tee(options), options.local_ranks_filter),
         duplicate_stdout_filters=(*options.filters, *options.stdout_filters),
         duplicate_stderr_filters=(*options.filters, *options.stderr_filters),
         filter_all=bool(options.filters),
@@ -259,6 +260,12 @@ def _run_dir(parent: str | None, name: str) -> Path | None:
     except OSError as error:
         raise OptionError(f"--log-dir {parent}: no directory can be made there: {error.strerror}") from None
     return None
+
+
+def _tee(options: Options) -> object:
+    """Keep every stream in the log directory that was asked for, unless the line says which."""
+    unsaid = options.redirects is None and options.tee is None
+    return Std.ALL if unsaid and options.log_dir is not None else options.tee
 
 
 def _cell_name(place: Place) -> str:

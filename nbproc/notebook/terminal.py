@@ -125,12 +125,19 @@ class TerminalRun(Showing):
         self._lock = threading.Lock()
         self._ended = False
         self._said_failure = False
+        self._said_end = False
         self._unsubscribe: Callable[[], None] = lambda: None
 
     def begin(self) -> None:
         """Say what was launched, and write the lines from now on."""
         self.say(explain.launch_line(self._context.snapshot()))
         self._unsubscribe = self._context.subscribe(self._listen)
+        history = self._context.history
+        if history is not None:  # a short run may have said all by now
+            said = [event for rank in range(self._context.nprocs) for event in history.rows(rank)]
+            self._paint(sorted(said, key=lambda event: event.time))
+        if self._detached:
+            self._tell_end(self._context.snapshot())
 
     def finish(self) -> None:
         """Leave the last lines as they are, and write no more of them."""
@@ -153,13 +160,21 @@ class TerminalRun(Showing):
         if not isinstance(event, Snapshot):
             self._paint(event)
         elif self._detached and event.state.ended:
-            self.finish()
-            self.say(f"{event.name}: {event.headline}")
-            if event.state is RunState.FAILED:
-                self.explain(self._context.report())
+            self._tell_end(event)
         elif event.first_failed is not None and not self._said_failure and _others_run(event):
             self._said_failure = True
             self._paint((), f"{explain.headline(self._context.report())}; stopping the other ranks\n")
+
+    def _tell_end(self, snapshot: Snapshot) -> None:
+        """Tell the end of a detached run, once; nothing of one that goes on."""
+        with self._lock:
+            if not snapshot.state.ended or self._said_end:
+                return
+            self._said_end = True
+        self.finish()
+        self.say(f"{snapshot.name}: {snapshot.headline}")
+        if snapshot.state is RunState.FAILED:
+            self.explain(self._context.report())
 
     def _paint(self, events: Sequence[LineEvent], said: str = "") -> None:
         layout = self._context.layout

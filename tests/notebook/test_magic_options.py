@@ -116,6 +116,16 @@ def test_redirects_and_tee_say_what_the_result_names(kernel: Kernel) -> None:
     assert kernel.ask("[bool(p) for p in masks.stderrs.values()]") == [False, True]
 
 
+def test_a_log_directory_alone_keeps_everything(kernel: Kernel) -> None:
+    cell = "import sys\nprint('out', rank)\nprint('err', rank, file=sys.stderr)"
+    ran = kernel.run(f"%%spawn -n 2 --as whole --log-dir whole\n{cell}")
+    assert ran.ok, ran.text
+    root = kernel.folder / "whole" / "whole-1"
+    assert (root / "1" / "stdout.log").read_text() == "out 1\n"
+    assert (root / "0" / "stderr.log").read_text() == "err 0\n"
+    assert kernel.ask("whole.stdouts[0]") == str(root / "0" / "stdout.log")
+
+
 def test_filter_collects_the_lines_of_all_ranks_in_files(kernel: Kernel) -> None:
     cell = "import sys\nprint('loss', rank)\nprint('other')\nprint('a warning', rank, file=sys.stderr)"
     ran = kernel.run(f"%%spawn -n 3 --name f --log-dir filtered --filter loss --filter warning\n{cell}")

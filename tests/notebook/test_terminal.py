@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pyte
 import pytest
+from fakes import FakeContext
 
 from nbproc.logs.lines import LineDiscipline, LineEvent, Stream
-from nbproc.notebook.terminal import Painter
+from nbproc.notebook.terminal import Painter, TerminalRun
 from terminal import Terminal
 
 
@@ -63,6 +65,23 @@ def test_without_a_terminal_each_line_is_written_once() -> None:
     assert "".join(said) == "rank 0: 100%\nrank 0: red\n"
     assert painter.paint(events(0, outer, "\x1b[2A\rdone"), 40, 20) == ""  # a line that was written is redrawn
     assert painter.end() == "rank 0: done\n"
+
+
+@pytest.mark.parametrize("detached", [False, True])
+def test_what_a_short_run_said_before_it_was_shown_is_shown(tmp_path: Path, detached: bool) -> None:
+    context = FakeContext(2, tmp_path, headline="it is over")
+    context.layout.shown = {(rank, Stream.OUT) for rank in range(2)}  # type: ignore[attr-defined]
+    context.start().write(1, "early\n")
+    if detached:
+        context.finish()
+    written = io.StringIO()
+    run = TerminalRun(context, written, live=False, color=False, detached=detached)  # type: ignore[arg-type]
+    run.begin()
+    if not detached:
+        context.write(1, "late\n")
+        run.finish()
+    said = ["rank 1: early", "trainer: it is over"] if detached else ["rank 1: early", "rank 1: late"]
+    assert written.getvalue().splitlines() == ["2 ranks", *said]
 
 
 @pytest.fixture(scope="module")
