@@ -251,17 +251,17 @@ def body(first: ProcessFailure) -> Iterator[Sequence[Piece]]:
         if any(link.frames or link.syntax for link, _ in first.trace.chain()):
             yield [Piece(f"Traceback of rank {rank} (most recent call last):", Style.FAINT)]
         yield from _paint(lay_out(first.trace))
-        return
-    if isinstance(first.message, dict):  # torch's own record: a text only
+        yield from [[]] if first.told_by_stderr else []
+    elif isinstance(first.message, dict):  # torch's own record: a text only
         yield [Piece(f"Error file of rank {rank}:", Style.FAINT)]
         yield from ([Piece(line)] for line in _message_text(first.message).split("\n"))
         return
-    if first.stack:
+    elif first.stack:
         yield [Piece(f"Stack of rank {rank} when it crashed (most recent call last):", Style.FAINT)]
         yield from _paint(lay_out_frames(first.stack))
         yield [Piece(first.fatal.partition("\n")[0], Style.ERROR)]
         yield from [[]] if first.stderr_tail else []
-    if first.stderr_tail:
+    if first.told_by_stderr:
         where = f" ({first.stderr_file})" if first.stderr_file is not None else ""
         yield [Piece(f"Last lines of rank {rank}'s stderr{where}:", Style.FAINT)]
         yield from ([Piece(f"  {line}")] for line in first.stderr_tail)

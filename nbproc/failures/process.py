@@ -157,6 +157,12 @@ class ProcessFailure:
         return bool(self.error_file_data["message"] != "<NONE>")
 
     @property
+    def told_by_stderr(self) -> bool:
+        """True if the last lines of stderr may say why: there is no trace, or one of an exit with a code alone."""
+        bare = self.trace is None or (self.trace.type_name == "SystemExit" and self.trace.message.isdigit())
+        return bare and bool(self.stderr_tail)
+
+    @property
     def where(self) -> Frame | None:
         """The innermost frame of the user's own code, from the trace or the crash's stack; None if unknown."""
         if self.trace is not None:

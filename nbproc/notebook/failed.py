@@ -97,13 +97,12 @@ def _body(failure: ProcessFailure) -> Iterator[Element]:
         yield _traceback(failure.trace, DEPTH)
     if failure.stack:
         yield ["div.trace", *_frames(failure.stack)]
-    if failure.trace is not None:
-        return
-    yield ["div.raised", failure.words[:WORDS]]
-    if not failure.stack and isinstance(failure.message, str) and failure.raised:
-        # what an error file of somebody else's says; a trace says more
-        yield ["pre", {"tabindex": 0}, failure.message[:MESSAGE]]
-    if failure.stderr_tail:
+    if failure.trace is None:
+        yield ["div.raised", failure.words[:WORDS]]
+        if not failure.stack and isinstance(failure.message, str) and failure.raised:
+            # what an error file of somebody else's says; a trace says more
+            yield ["pre", {"tabindex": 0}, failure.message[:MESSAGE]]
+    if failure.told_by_stderr:
         yield ["p.quiet", "Last lines of its stderr"]
         yield ["pre", {"tabindex": 0}, "\n".join(line[:WORDS] for line in failure.stderr_tail[-FRAMES:])]
 

@@ -94,6 +94,11 @@ def test_the_first_cause_is_on_top_with_the_cells_source_and_what_followed_is_fo
         ),
         ("sys.exit(3)", "EACH exited with code 3 before returning, at cell [N] line 2", []),
         (
+            "import argparse\nargparse.ArgumentParser(prog='train').parse_args(['--lr'])",
+            "EACH exited with code 2 before returning, at cell [N] line 3",
+            ["'s stderr (/", "  train: error: unrecognized arguments: --lr"],
+        ),
+        (
             "try:\n    {}['key']\nexcept KeyError as error:\n    raise RuntimeError('cannot look up') from error",
             "FAILED: RuntimeError: cannot look up, at cell [N] line 5",
             [
