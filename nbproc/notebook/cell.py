@@ -33,6 +33,8 @@ _NEVER_SENT = frozenset({*_RANK_NAMES, "__builtin__", "__builtins__", "__name__"
 _SHELL_NAMES = frozenset({"get_ipython", "exit", "quit", "open", "display"})
 _FUTURES = {name: getattr(__future__, name).compiler_flag for name in __future__.all_feature_names}
 _AWAIT = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+_PROGRAMS = ("bash", "sh", "python", "python3", "perl", "ruby")
+"""The cell magics that give the cell to a program of their name."""
 _CELL_MAGIC = re.compile(r"%%(\w+)[ \t]*([^\n]*)(?:\n|$)")
 _HELP = frozenset({"pinfo", "pinfo2", "psearch"})
 
@@ -147,6 +149,10 @@ def _without_cell_magic(source: str, line: int) -> tuple[str, int, bool]:
     found = _CELL_MAGIC.match(source)
     if found is None:
         return source, line, False
+    if found[1] in _PROGRAMS:
+        raise PlanError(
+            f"not run: line {line}: write --exec {found[1]} in the line of %%spawn, in place of %%{found[1]}"
+        )
     if found[1] != "time":
         raise PlanError(f"not run: line {line}: {_no_magic('%%' + found[1])}")
     if found[2].strip():
