@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Any
 
-from nbproc.errors import NbprocError
+from nbproc.errors import NbprocError, SpawnError
 from nbproc.failures.places import is_library, package_of
 
 __all__ = ["register"]
@@ -14,8 +14,18 @@ _TOLD = "_told"
 
 
 def register(shell: Any) -> None:
-    """Have this shell show every `NbprocError` so, unless it brings a way of its own."""
-    NbprocError._render_traceback_ = lambda error: _render(error, shell)  # type: ignore[attr-defined]  # IPython's protocol
+    """Have this shell show every `NbprocError` so, and a `SpawnError` with colours only where there are some."""
+    explained = SpawnError._render_traceback_
+
+    def explain(error: SpawnError) -> list[str]:
+        from nbproc.notebook.running import has_colors
+
+        if not has_colors(shell):
+            error.colored = ""
+        return explained(error)
+
+    SpawnError._render_traceback_ = explain  # type: ignore[assignment]  # IPython's protocol
+    NbprocError._render_traceback_ = lambda error: _render(error, shell)  # type: ignore[attr-defined]
 
 
 def _render(error: NbprocError, shell: Any) -> list[str]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -139,6 +141,23 @@ def test_a_context_is_text(ipython: Terminal) -> None:
     assert shown[-2:] == ["  rank 0  returned", "  rank 1  returned"]
     failed = ipython.run("ctx = nbproc.start_processes('t', f, args={0: ()}); r = ctx.wait(); ctx")
     assert any(line.startswith("rank 0 failed: TypeError: f() missing 1 required") for line in failed)
+
+
+@pytest.mark.parametrize("colors", ["NoColor", "Linux"])
+def test_an_explanation_has_colours_where_the_shell_has_them(tmp_path: Path, private_places: Path, colors: str) -> None:
+    code = "import nbproc\nnbproc.start_processes('t', lambda: 1 / 0, nprocs=1).result()"
+    done = subprocess.run(
+        [sys.executable, "-m", "IPython", f"--InteractiveShell.colors={colors}", "-c", code],
+        cwd=tmp_path,
+        env={**os.environ, "IPYTHONDIR": str(tmp_path / "ipython")},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    said = (done.stdout + done.stderr).rpartition("rank 0 failed")[2]
+    assert "ZeroDivisionError: division by zero" in said.replace("\x1b[0m", "").replace("\x1b[1m", "")
+    assert ("\x1b[" in said) == (colors == "Linux")
 
 
 def test_a_detached_run_tells_its_end(ipython: Terminal) -> None:

@@ -187,7 +187,6 @@ def test_a_syntax_error_is_found_before_anything_starts(source: str, line: int, 
     [
         ("x = 1\n%prun f()", "line 3: %prun does not work in a rank"),
         ("def f():\n    %load_ext a", "line 3: %load_ext does not"),
-        ("%%bash\nls", "line 2: write --exec bash in the line of %%spawn, in place of %%bash"),
         ("%%html\nls", "line 2: %%html does not"),
         ("\n%%capture\n1", "line 3: %%capture does not"),
         ("x = 1\nx?", "line 3: help (?) does not"),
@@ -199,6 +198,11 @@ def test_a_magic_that_ranks_do_not_have_is_told_with_its_line(source: str, words
         cell(source)
     assert words in str(caught.value)
     assert "%cd, %env, %time, %timeit" in str(caught.value)
+
+
+def test_a_cell_of_a_shell_is_told_of_the_option_for_it() -> None:
+    with pytest.raises(PlanError, match=r"line 2: write --exec bash in the line of %%spawn, in place of %%bash"):
+        cell("%%bash\nls")
 
 
 def test_future_imports_hold_in_the_cell_and_in_its_value(main: dict[str, Any]) -> None:
