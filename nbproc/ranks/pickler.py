@@ -106,7 +106,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle publish
             type(sys.stderr): self._reduce_stream,
             **named.reducers(self._modules.look_at),
             **_locks(),
-            **_under_a_process_group(),
+            **_parts_of_torch(),
             **array_reducers(),
             **tensors.by_type(),
         }
@@ -232,16 +232,24 @@ def _locks() -> dict[type, Callable[[Any], Reduced]]:
     return dict.fromkeys(kinds, reduce_lock)
 
 
-def _under_a_process_group() -> dict[type, Callable[[Any], Reduced]]:
-    """Return what pickles, and unpickles only where the same process group is; empty if nobody imported it."""
-    torchs: Any = sys.modules.get("torch.nn.parallel.distributed")
-    if torchs is None:
-        return {}
+def _parts_of_torch() -> dict[type, Callable[[Any], Reduced]]:
+    """Return what pickles in torch's way to something that is of no use elsewhere; empty if nobody imported torch."""
 
     def refuse(_: Any) -> Reduced:
         raise CannotSend("it belongs to its rank's process group")
 
-    return {torchs.DistributedDataParallel: refuse}
+    def without_workers(loader: Any) -> Reduced:
+        make, args, state, *more = loader.__reduce_ex__(5)
+        return make, args, {**state, "_iterator": None}, *more  # where workers persist: it is made anew
+
+    distributed: Any = sys.modules.get("torch.nn.parallel.distributed")
+    loading: Any = sys.modules.get("torch.utils.data.dataloader")
+    found: dict[type, Callable[[Any], Reduced]] = {}
+    if distributed is not None:
+        found[distributed.DistributedDataParallel] = refuse
+    if loading is not None:
+        found[loading.DataLoader] = without_workers
+    return found
 
 
 def restore_builtins() -> None:

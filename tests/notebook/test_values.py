@@ -100,6 +100,17 @@ def test_classes_with_slots_and_cached_properties_travel_both_ways(kernel: Kerne
     assert checked.value == "[True, 2, 0, True, True, 4, 9, 9, False]", checked.text
 
 
+def test_a_loader_whose_workers_persist_is_sent_without_them(kernel: Kernel) -> None:
+    kernel.run(
+        "import torch\nfrom torch.utils.data import DataLoader\n"
+        "steady = DataLoader([1, 2, 3], num_workers=1, persistent_workers=True)\nlist(steady)"
+    )
+    ran = kernel.run("%%spawn -n 1 --as loaded\n[batch.item() for batch in steady], steady")
+    assert ran.ok, ran.text
+    assert kernel.ask("(loaded[0][0], len(loaded[0][1]), steady._iterator is None)") == ([1, 2, 3], 3, False)
+    assert kernel.run("steady._iterator._shutdown_workers()").ok
+
+
 def test_a_base_class_that_was_run_again_is_used_in_its_new_form(kernel: Kernel) -> None:
     kernel.run("class Greeter:\n    def hello(self):\n        return 'old'\ndef greet():\n    return Greeter().hello()")
     assert kernel.run("%spawn -n 1 greet()").ok
