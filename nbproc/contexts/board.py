@@ -39,6 +39,7 @@ class Board:
     def __init__(self, name: str, ranks: Sequence[Rank], listener: Callable[[Snapshot], object], facts: Facts) -> None:
         self._name = name
         self._ranks = ranks
+        self._seen = {rank.number: rank.snapshot() for rank in ranks}
         self._listener = listener
         self._facts = facts
         self._notes: tuple[str, ...] = ()
@@ -86,14 +87,14 @@ class Board:
     def set(self, rank: Rank, state: RankState, words: str = "") -> None:
         """Put a rank into a state, and tell."""
         rank.become(state, words)
-        self.publish()
+        self.publish(rank)
 
     def fail(self, rank: Rank, failure: ProcessFailure) -> None:
         """Note the failure of a rank, and tell."""
         rank.become(RankState.FAILED, failure.words)
         self.failures[rank.number] = failure
         self._first_failed = first_cause(self.failures).local_rank
-        self.publish()
+        self.publish(rank)
 
     def note(self, text: str) -> None:
         """Add a line to what is said of the run beside its end, and tell."""
@@ -101,8 +102,17 @@ class Board:
             self._notes += (text,)
             self.publish()
 
-    def publish(self) -> None:
-        """Make what is known now the snapshot, and tell the listener, whose errors are logged."""
+    def see(self, rank: Rank) -> None:
+        """Take note of what has changed of a rank; it is told with the next change."""
+        self._seen[rank.number] = rank.snapshot()
+
+    def publish(self, *changed: Rank) -> None:
+        """Make what is known now the snapshot, and tell the listener, whose errors are logged.
+
+        Only the ranks that have changed are looked at, all if none is named: each change of each rank comes here.
+        """
+        for rank in changed or self._ranks:
+            self.see(rank)
         self.snapshot = self._take()
         try:
             self._listener(self.snapshot)
@@ -114,7 +124,7 @@ class Board:
         return Snapshot(
             name=self._name,
             state=self.state,
-            ranks=tuple(rank.snapshot() for rank in self._ranks),
+            ranks=tuple(self._seen.values()),
             run_dir=run_dir,
             started=self._started,
             ended=self._ended,

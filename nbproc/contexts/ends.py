@@ -65,7 +65,7 @@ class Ends:
     def gone(self, rank: Rank, code: int | None, why: str, *, stopping: bool) -> None:
         """Its process is gone, or nothing more can be known of it (``code`` is None then)."""
         if rank.state.ended:
-            self._board.publish()
+            self._board.publish(rank)
         elif code == 0 and not self._crew.answers:
             self._board.set(rank, RankState.SUCCEEDED, "exited with code 0")
         elif rank.signals or (stopping and rank.state is RankState.STARTING):
