@@ -7,6 +7,7 @@ import linecache
 import os
 import pickle
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
@@ -156,7 +157,6 @@ class Functions(Crew):
     def hand_over(self, rank: int, process: RankProcess) -> None:
         """Send the rank its job."""
         assert process.job is not None
-        paths = {stream: self._layout.paths[rank, stream] for stream in (Stream.OUT, Stream.ERR)}
         files = self._layout.files
         job = Job(
             rank=rank,
@@ -165,12 +165,12 @@ class Functions(Crew):
             daemon=self._plan.daemon,
             environment=self._envs[rank],
             settings=self._settings,
-            error_file=self._layout.error_files[rank],
-            stack_file=files.stack(rank),
-            stdout=paths[Stream.OUT],
-            stderr=paths[Stream.ERR],
-            directory=files.rank(rank),
-            sockets=self._sockets,
+            error_file=str(self._layout.error_files[rank]),
+            stack_file=str(files.stack(rank)),
+            stdout=_text(self._layout.paths[rank, Stream.OUT]),
+            stderr=_text(self._layout.paths[rank, Stream.ERR]),
+            directory=str(files.rank(rank)),
+            sockets=_text(self._sockets),
             setup=self._setup,
         )
         own = streams.own(job.stdout, job.stderr)
@@ -232,6 +232,10 @@ def _cells() -> dict[str, int]:
     """Return the execution counts of all cells of the notebook, by file name: a forked rank has all of them."""
     counts = {name: surroundings.current().describe(name) for name in list(linecache.cache)}
     return {name: count for name, count in counts.items() if count is not None}
+
+
+def _text(path: Path | None) -> str | None:
+    return None if path is None else str(path)
 
 
 def _sent(packed: payload.Payload, roots: Mapping[str, object]) -> tuple[str, ...]:

@@ -21,7 +21,6 @@ import sys
 import time
 import weakref
 from collections.abc import Iterator
-from pathlib import Path
 
 from nbproc.ranks import payload, results, streams, threads, wire, worker
 from nbproc.ranks.job import Job, Settings
@@ -32,6 +31,7 @@ _ROOT = "it"
 def freeze() -> None:
     """Make this process ready to be forked from, once everything is imported."""
     threads.look()
+    streams.look()
     # A rank has other paths, and files may have changed: it looks for itself, and need not go through all of these.
     sys.path_importer_cache.clear()
     # Private, there is no public list. At exit torch would take its tables apart: 30 ms in each rank, for nobody.
@@ -92,7 +92,6 @@ def _motions() -> Iterator[None]:
 @functools.cache
 def _sample() -> tuple[bytes, bytes]:
     """Return an empty job and a payload to go with it. The fork server makes them, ranks inherit them."""
-    nowhere = Path(os.devnull)
     job = Job(
         rank=0,
         world_size=1,
@@ -100,11 +99,11 @@ def _sample() -> tuple[bytes, bytes]:
         daemon=False,
         environment={},
         settings=Settings.here(),
-        error_file=nowhere,
-        stack_file=nowhere,
-        stdout=nowhere,
-        stderr=nowhere,
-        directory=nowhere,
+        error_file=os.devnull,
+        stack_file=os.devnull,
+        stdout=os.devnull,
+        stderr=os.devnull,
+        directory=os.devnull,
     )
     with payload.store([payload.Packer({}).pack({_ROOT: eval("lambda: None", {})})]) as shipment:
         return pickle.dumps(job), shipment[0].message

@@ -170,6 +170,7 @@ class _Servers:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.by_kind: dict[Kind, Server] = {}
+        self.adopted: dict[Kind, int] = {}
         self.leaving: list[Server] = []
         self.hooked = False
 
@@ -177,6 +178,7 @@ class _Servers:
         kind = kind_of(environment)
         with self.lock:
             self._hook()
+            self.take_up()
             self.leaving = [one for one in self.leaving if not one.ended()]
             found = self.by_kind.pop(kind, None)
             if found is not None and not found.usable:
@@ -188,6 +190,13 @@ class _Servers:
             while len(self.by_kind) > MOST_SERVERS:
                 self._drop(self.by_kind.pop(next(iter(self.by_kind))))
             return found
+
+    def take_up(self) -> None:
+        """Make a `Server` of what was adopted: few ranks launch anything."""
+        while self.adopted:
+            kind, control_fd = self.adopted.popitem()
+            with contextlib.suppress(OSError):  # the user's code has closed it
+                self.by_kind[kind] = Server(wire.at(control_fd))
 
     def _drop(self, one: Server) -> None:
         one.let_go()
@@ -234,14 +243,13 @@ def request(environment: Mapping[str, str] | None = None) -> tuple[Server, Reque
 
 def adopt(control_fd: int, kind: Kind) -> None:
     """In a rank: use the server that forked it, which is of this kind."""
-    global _servers
-    _servers = _Servers()
-    _servers.by_kind[kind] = Server(wire.at(control_fd))
+    _servers.adopted[kind] = control_fd
 
 
 def close(timeout: float = 1.0) -> None:
     """Let go of all servers and wait a moment for their end."""
     with _servers.lock:
+        _servers.take_up()
         leaving = [*_servers.leaving, *_servers.by_kind.values()]
         for one in _servers.by_kind.values():
             one.let_go()

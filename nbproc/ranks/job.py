@@ -6,15 +6,13 @@ that a part of it could be sent elsewhere. `Settings.here()` is the only place t
 
 from __future__ import annotations
 
-import contextlib
 import locale
 import multiprocessing
 import os
 import resource
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 _LIMITS = tuple(
     getattr(resource, name)
@@ -69,16 +67,14 @@ class Settings:
         """Make them hold in this process. Returns a sentence for each that the system refused."""
         troubles = []
 
-        @contextlib.contextmanager
-        def trying(what: str) -> Iterator[None]:
+        def attempt(what: str, change: Callable[..., object], *values: object) -> None:
             try:
-                yield
+                change(*values)
             except (OSError, ValueError) as error:
                 troubles.append(f"{what} could not be set: {error}")
 
         if self.cwd:
-            with trying(f"the working directory {self.cwd}"):
-                os.chdir(self.cwd)
+            attempt(f"the working directory {self.cwd}", os.chdir, self.cwd)
         else:
             troubles.append("the caller's working directory does not exist any more")
         sys.path[:] = self.path
@@ -87,14 +83,11 @@ class Settings:
             os.umask(self.umask)
         for which, soft, hard in self.limits:
             if resource.getrlimit(which) != (soft, hard):
-                with trying(f"resource limit {which}"):
-                    resource.setrlimit(which, (soft, hard))
+                attempt(f"resource limit {which}", resource.setrlimit, which, (soft, hard))
         if self.affinity is not None and os.sched_getaffinity(0) != self.affinity:
-            with trying("the CPU affinity"):
-                os.sched_setaffinity(0, self.affinity)
+            attempt("the CPU affinity", os.sched_setaffinity, 0, self.affinity)
         if os.getpriority(os.PRIO_PROCESS, 0) != self.nice:
-            with trying(f"nice {self.nice}"):
-                os.setpriority(os.PRIO_PROCESS, 0, self.nice)
+            attempt(f"nice {self.nice}", os.setpriority, os.PRIO_PROCESS, 0, self.nice)
         multiprocessing.current_process().authkey = self.authkey
         multiprocessing.set_start_method(self.start_method, force=True)
         return troubles
@@ -118,12 +111,12 @@ class Job:
     daemon: bool
     environment: Mapping[str, str]
     settings: Settings
-    error_file: Path
-    stack_file: Path
-    stdout: Path | None
-    stderr: Path | None
-    directory: Path
-    sockets: Path | None = None
+    error_file: str
+    stack_file: str
+    stdout: str | None
+    stderr: str | None
+    directory: str
+    sockets: str | None = None
     setup: tuple[str, Mapping[str, object]] | None = None
 
 

@@ -30,11 +30,19 @@ def start_time(pid: int) -> int:
     if not platform.use_linux_features():
         return 0
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            stat = file.read()
+        stat = _read_stat(pid)
     except OSError:
         return 0
     return int(stat[stat.rindex(b")") + 2 :].split()[19])
+
+
+def _read_stat(pid: int) -> bytes:
+    """Return /proc/<pid>/stat: less than a page, which the system gives at once."""
+    file = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(file, 4096)
+    finally:
+        os.close(file)
 
 
 def send_signal(process: Process, signum: int) -> bool:
@@ -170,8 +178,7 @@ def _state(process: Process) -> str:
     if not platform.use_linux_features():
         return "?" if _alive(process.pid) else ""
     try:
-        with open(f"/proc/{process.pid}/stat", "rb") as file:
-            stat = file.read()
+        stat = _read_stat(process.pid)
     except OSError:
         return ""
     fields = stat[stat.rindex(b")") + 2 :].split()

@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from typing import NoReturn
 
 from nbproc.ranks import ahead, client, pages, platform, reap, wire
-from nbproc.ranks.wire import BORN, DESCRIPTORS, ENDED, LATER, REQUEST
+from nbproc.ranks.wire import AHEAD, BORN, DESCRIPTORS, ENDED, LATER, REQUEST
 
 _QUIET = 4.0
 """Seconds without a request after which the server goes on with what it does for itself.
@@ -75,7 +75,7 @@ class _Server:
         self._kind = kind
         self._troubles = troubles
         self._ranks: dict[int, int] = {}
-        self._selector = selectors.DefaultSelector()
+        self._selector = selectors.PollSelector()  # it has no descriptor that a rank would have to close
         self._wake_read, self._wake_write = os.pipe()
         self._chores: Iterator[None] | None = self._see_to_itself(later)
         self._chores_at = time.monotonic() + _QUIET
@@ -111,7 +111,7 @@ class _Server:
         if self._chores is not None and next(self._chores, self) is self:
             self._chores = None
             while self._later:
-                self._fork(*self._later.pop(0))  # a rank closes what is left in the list
+                self._fork(*self._later.pop(0), waits=True)  # a rank closes what is left in the list
 
     def _see_to_itself(self, later: list[str]) -> Iterator[None]:
         for name in later:
@@ -140,16 +140,16 @@ class _Server:
             return False
         if data == LATER and len(fds) == DESCRIPTORS and self._chores is not None:
             self._later.append(fds)
-        elif data in (REQUEST, LATER) and len(fds) == DESCRIPTORS:
+        elif data in (REQUEST, AHEAD, LATER) and len(fds) == DESCRIPTORS:
             self._chores_at = time.monotonic() + _QUIET
-            self._fork(*fds)
+            self._fork(*fds, waits=data != REQUEST)
         else:
             _say(f"this is no request: {data!r} with {len(fds)} descriptors (a limit on open files cuts them off)")
             for fd in fds:
                 os.close(fd)
         return True
 
-    def _fork(self, job_fd: int, status_fd: int, client_fd: int) -> None:
+    def _fork(self, job_fd: int, status_fd: int, client_fd: int, *, waits: bool = False) -> None:
         try:
             pid = os.fork()
         except OSError as error:
@@ -159,22 +159,20 @@ class _Server:
                 os.close(fd)
             return
         if pid == 0:
-            self._become_rank(job_fd, status_fd, client_fd)
+            self._become_rank(job_fd, status_fd, client_fd, waits=waits)
         os.close(job_fd)
         os.close(client_fd)
         self._ranks[pid] = status_fd
         # here nobody else can have got its number yet: it is reaped by this thread only
         _tell(status_fd, BORN.pack(pid, reap.start_time(pid)))
 
-    def _become_rank(self, job_fd: int, status_fd: int, client_fd: int) -> NoReturn:
+    def _become_rank(self, job_fd: int, status_fd: int, client_fd: int, *, waits: bool) -> NoReturn:
         """In the child: let go of everything that is the server's and become a rank."""
         code = 1
         try:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            self._selector.close()
-            self._control.close()
-            for fd in (self._wake_read, self._wake_write, status_fd, *self._ranks.values()):
+            for fd in (self._control.detach(), self._wake_read, self._wake_write, status_fd, *self._ranks.values()):
                 os.close(fd)
             self._chores = None
             self._give_up()
@@ -183,7 +181,9 @@ class _Server:
 
             client.adopt(client_fd, self._kind)
             sock = wire.at(job_fd)
-            ahead.rehearse(sock)
+            if waits:
+                platform.name_process("nbproc standby")
+                ahead.rehearse(sock)
             code = worker.run(sock, troubles=self._troubles)
         except BaseException as error:
             _say(f"a rank failed outside of its job: {error!r}")

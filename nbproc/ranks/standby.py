@@ -74,7 +74,7 @@ class _Pool:
             missing = min(wanted, limit()) - len(self.ranks)
             for _ in range(missing):
                 try:
-                    self.ranks.append(Forked(server=server))
+                    self.ranks.append(Forked(server=server, word=wire.AHEAD))
                 except (OSError, LaunchError):
                     return  # short of something now: the next launch starts its ranks itself
 

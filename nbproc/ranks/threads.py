@@ -13,13 +13,12 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-_OPENBLAS = (
-    "openblas_set_num_threads",
-    "openblas_set_num_threads64_",
-    "scipy_openblas_set_num_threads",
-    "scipy_openblas_set_num_threads64_",
+_OPENBLAS = tuple(
+    (f"{before}openblas_get_num_threads{after}", f"{before}openblas_set_num_threads{after}")
+    for before in ("", "scipy_")
+    for after in ("", "64_")
 )
-"""What the function is called in OpenBLAS itself and in the copies that numpy and scipy bring along."""
+"""What the functions are called in OpenBLAS itself and in the copies that numpy and scipy bring along."""
 
 
 def set_counts(environment: Mapping[str, str], *, forked: bool) -> None:
@@ -49,38 +48,41 @@ def _available() -> int:
 
 def look() -> None:
     """Find the libraries that are loaded now, once: what is forked from here need not look for them (5 ms)."""
-    _setters.cache_clear()
-    _setters()
+    _blas.cache_clear()
+    _blas()
 
 
 def _set_blas(count: int) -> None:
-    for setter in _setters():
-        setter(count)
+    for now, setter in _blas():
+        if now != count:
+            setter(count)
 
 
 @functools.cache
-def _setters() -> list[Callable[[int], object]]:
-    """Return a function to set the number of threads for each BLAS that is loaded."""
+def _blas() -> list[tuple[int, Callable[[int], object]]]:
+    """Return, for each BLAS that is loaded, its number of threads now and a function to set it."""
     if "numpy" not in sys.modules:
         return []
     try:
         import threadpoolctl
     except ImportError:
-        return _openblas_setters()
+        return _openblas()
     found = threadpoolctl.ThreadpoolController().select(user_api="blas")
-    return [library.set_num_threads for library in found.lib_controllers]
+    return [(library.num_threads, library.set_num_threads) for library in found.lib_controllers]
 
 
-def _openblas_setters() -> list[Callable[[int], object]]:
+def _openblas() -> list[tuple[int, Callable[[int], object]]]:
     """Do for OpenBLAS, which numpy brings along, what threadpoolctl does for any library."""
     try:
         with open("/proc/self/maps") as maps:
             paths = {line.split(maxsplit=5)[5].strip() for line in maps if "openblas" in line}
     except OSError:
         return []
-    setters: list[Callable[[int], object]] = []
+    found: list[tuple[int, Callable[[int], object]]] = []
     for path in paths:
         with contextlib.suppress(OSError):
             library = ctypes.CDLL(path)
-            setters += [function for name in _OPENBLAS if (function := getattr(library, name, None)) is not None]
-    return setters
+            found += [
+                (getattr(library, get)(), getattr(library, put)) for get, put in _OPENBLAS if hasattr(library, put)
+            ]
+    return found

@@ -19,6 +19,8 @@ ENDED = struct.Struct("=i")
 """On a status pipe, after that: the wait status of a rank that has ended."""
 REQUEST = b"r"
 """On the control socket of a fork server, with ``DESCRIPTORS`` descriptors: a rank is wanted."""
+AHEAD = b"a"
+"""The same, for a rank that is to stand by: there is no job yet, so it gets ready for one."""
 LATER = b"l"
 """The same, but it is to be made when the server has seen to itself."""
 DESCRIPTORS = 3

@@ -61,7 +61,6 @@ def run(
     if inherited is not None:
         atexit._clear()  # private, and documented by its use in multiprocessing: the caller's hooks are not ours to run
         identity.inherit()
-    platform.name_process("nbproc standby")
     with sock:
         try:
             kind, body, fds = wire.receive(sock)
@@ -197,7 +196,7 @@ def take_on(job: Job, fds: list[int], *, fresh: bool) -> list[str]:
     if job.sockets is not None:
         # Private: where multiprocessing puts its sockets, a new temporary directory otherwise. The launching side removes
         # this one, also when the rank was killed.
-        getattr(process, "_config", {})["tempdir"] = str(job.sockets)
+        getattr(process, "_config", {})["tempdir"] = job.sockets
     seed()
     threads.set_counts(job.environment, forked=not fresh)
     _share(job.settings.sharing_strategy)
@@ -221,7 +220,7 @@ def _call_setup(job: Job) -> Callable[[], object] | None:
     path, given = job.setup
     module, _, name = path.partition(":")
     ending: Callable[[], object] | None = getattr(importlib.import_module(module), name)(
-        directory=str(job.directory), **given
+        directory=job.directory, **given
     )
     return ending
 

@@ -60,6 +60,7 @@ def test_no_bad_request_ends_it() -> None:
         send(b"q", [null] * 3)
         for count in (1, 2, 4, 8):
             send(wire.REQUEST, [null] * count)
+            send(wire.AHEAD, [null] * count)
         send(wire.REQUEST, [null, null, null])  # nothing of it is what it should be
         send(wire.REQUEST, [theirs.fileno(), read, null])  # cannot be written to
         send(wire.REQUEST, [theirs.fileno(), write, theirs.fileno()])

@@ -264,3 +264,58 @@ def test_default_timeouts_of_sockets_and_odd_streams_do_no_harm(start_method: st
     done = plain.run(tmp_path, script)
     assert done.stdout == "out\nout\n", done.stderr
     assert done.stderr.startswith("stopped"), done.stderr
+
+
+@pytest.mark.parametrize("start_method", METHODS)
+def test_lines_of_c_are_written_at_once(start_method: str, tmp_path: Path) -> None:
+    """Also in a rank that was made in a rank which had it otherwise."""
+    script = f"""
+        import json
+        import nbproc
+
+        def size(i):
+            import ctypes, os
+            ctypes.CDLL(None).puts(b"from C")
+            return os.fstat(1).st_size
+
+        def inside(i):
+            import ctypes
+            library = ctypes.CDLL(None)
+            library.setvbuf(ctypes.c_void_p.in_dll(library, "stdout"), None, 0, ctypes.c_size_t(4096))
+            return of(size, "{start_method}")
+
+        def of(function, method):
+            context = nbproc.start_processes(
+                "t", function, {{0: (0,)}}, start_method=method, redirects=nbproc.Std.OUT
+            )
+            return context.wait()[0]
+
+        print(json.dumps([of(size, "{start_method}"), of(inside, "forkserver")]))
+    """
+    assert json.loads(plain.lines(tmp_path, script)[-1]) == [7, 7]
+
+
+@pytest.mark.parametrize("known", ["yes", "no"], ids=["threadpoolctl", "without"])
+def test_thread_counts_of_a_server_without_threadpoolctl(known: str, tmp_path: Path) -> None:
+    script = f"""
+        import json, sys
+        import nbproc
+        from nbproc.ranks import threads
+
+        def counts(i):
+            import numpy, threadpoolctl
+            def count():
+                return [one["num_threads"] for one in threadpoolctl.threadpool_info() if one["user_api"] == "blas"]
+            if "{known}" == "no":
+                sys.modules["threadpoolctl"] = None
+            threads.look()
+            seen = [count()]
+            for wanted in ("2", "1", "2"):
+                threads.set_counts({{"OMP_NUM_THREADS": wanted}}, forked=False)
+                seen.append(count())
+                threads.look()
+            return seen
+
+        print(json.dumps(nbproc.start_processes("t", counts, {{0: (0,), 1: (1,)}}).wait()[0]))
+    """
+    assert json.loads(plain.lines(tmp_path, script)[-1]) == [[1], [2], [1], [2]]
