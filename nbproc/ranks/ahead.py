@@ -22,7 +22,7 @@ import time
 import weakref
 from collections.abc import Iterator
 
-from nbproc.ranks import payload, results, streams, threads, wire, worker
+from nbproc.ranks import holes, payload, results, streams, threads, wire, worker
 from nbproc.ranks.job import Job, Settings
 
 _ROOT = "it"
@@ -38,6 +38,7 @@ def freeze() -> None:
     for final in list(getattr(weakref.finalize, "_registry", ())):
         final.atexit = False
     _sample()
+    holes.fill()
     gc.freeze()
 
 
