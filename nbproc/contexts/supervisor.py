@@ -1,6 +1,6 @@
 """The thread that owns the processes of one run, from the first request to the last one reaped.
 
-    ask (any thread) -> commands -> [ one loop: job sockets, exits, deadlines ] -> Board: state, failures, Snapshot
+    ask (any thread) -> [ one loop: Wires (job sockets, exits, what was asked), deadlines ] -> Ends -> Board: Snapshot
 
 Only this thread touches a rank's process, so every rank gets exactly one end, whatever happens to it.
 """
@@ -10,14 +10,10 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
-import os
-import selectors
 import signal
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
 
 from nbproc.contexts import deadlines
 from nbproc.contexts.board import Board, Stage
@@ -28,21 +24,12 @@ from nbproc.contexts.guarded import Guarded
 from nbproc.contexts.ladder import TERM_GRACE, Ladder
 from nbproc.contexts.rank import Rank
 from nbproc.contexts.stopping import Stopping
+from nbproc.contexts.wires import News, Wires
 from nbproc.ranks import reap
 from nbproc.ranks.process import Lost, RankProcess
 from nbproc.states import RankState, RunState
 
 _log = logging.getLogger(__name__)
-
-_PATIENCE = 30.0
-"""Seconds in which a rank must take or give a message that was begun."""
-
-
-class _Stop(NamedTuple):
-    """A command: end the run."""
-
-    ladder: Callable[[float], Ladder]
-    why: str
 
 
 class Supervisor:
@@ -78,13 +65,10 @@ class Supervisor:
         self._stopping = Stopping(crew.sample)
         self._deadlines = Deadlines(grace, timeout)
         self._lingers = True
-        self._commands: deque[_Stop] = deque()
         self.ends = Ends(board, ranks, crew, self._on_failure)
         self.timed_out = False
         self._claim = threading.Lock()
-        self._wakes = threading.Lock()
-        self._wake_read = self._wake_write = -1  # nothing is opened before `start`: an Interrupt could land here
-        self._selector = selectors.PollSelector()  # it needs no descriptor of its own
+        self._wires = Wires()
         self._thread = threading.Thread(target=self._run, name=f"nbproc-{name}", daemon=True)
 
     # ---------------------------------------------------------------- any thread
@@ -96,9 +80,7 @@ class Supervisor:
         """
         if self._claim.locked():
             return  # abandoned
-        self._wake_read, self._wake_write = os.pipe()
-        os.set_blocking(self._wake_read, False)
-        os.set_blocking(self._wake_write, False)
+        self._wires.open()
         self._thread.start()
 
     def abandon(self) -> bool:
@@ -110,19 +92,11 @@ class Supervisor:
 
     def ask_stop(self, ladder: Callable[[float], Ladder], why: str) -> None:
         """Ask for the end of the run; does not wait. A second ladder counts if it ends sooner."""
-        with self._wakes:
-            if self._wake_write >= 0:
-                self._commands.append(_Stop(ladder, why))
-                with contextlib.suppress(OSError):
-                    os.write(self._wake_write, b"w")
+        self._wires.post(lambda: self._stop(ladder, why))
 
     def hurry(self) -> None:
         """Let ranks that have returned exit now: somebody waits for that."""
-        with self._wakes:
-            if self._wake_write >= 0:
-                self._lingers = False
-                with contextlib.suppress(OSError):
-                    os.write(self._wake_write, b"w")
+        self._wires.post(self._linger_no_more)
 
     def spare(self, grace: float) -> None:
         """When a rank fails, ask nothing of the others for ``grace`` seconds."""
@@ -140,9 +114,8 @@ class Supervisor:
             return  # abandoned
         try:
             self._board.move(RunState.STARTING)
-            self._selector.register(self._wake_read, selectors.EVENT_READ, None)
             self._guarded.watch()
-            self._watch_guardian()
+            self._wires.watch_guardian(self._guarded.guardian)
             self._launch()
             while not all(rank.exited and rank.state.ended for rank in self._ranks):
                 self._step()
@@ -155,7 +128,7 @@ class Supervisor:
     def _launch(self) -> None:
         self._deadlines.see(self._board.state, time.monotonic())
         for rank in self._ranks:
-            self._take_commands()
+            self._wires.do_what_was_posted()
             if self._board.state is not RunState.STARTING:
                 break
             rank.started = time.time()
@@ -169,11 +142,7 @@ class Supervisor:
                 break
             rank.exited = False
             self._board.set(rank, RankState.STARTING)
-            self._selector.register(rank.process.fileno(), selectors.EVENT_READ, (rank, "exit"))
-            if rank.process.job is not None:
-                rank.process.job.settimeout(_PATIENCE)
-                self._selector.register(rank.process.job, selectors.EVENT_READ, (rank, "job"))
-                rank.listening = True
+            self._wires.watch(rank, rank.process)
             self._meet(rank, rank.process)
         self._board.reach(Stage.ASKED)
         for rank in self._ranks:
@@ -182,29 +151,20 @@ class Supervisor:
         self.ends.answered()
         self._settle()
 
-    def _watch_guardian(self) -> None:
-        if self._guarded.guardian >= 0:
-            self._selector.register(self._guarded.guardian, selectors.EVENT_READ, (None, "guardian"))
-
     def _step(self) -> None:
         self._deadlines.see(self._board.state, time.monotonic())
         deadline = self._next_deadline()
         timeout = None if deadline is None else max(0.0, deadline - time.monotonic())
-        for key, _ in self._selector.select(timeout):
-            if key.data is None:
-                with contextlib.suppress(BlockingIOError):
-                    os.read(self._wake_read, 4096)
-                continue
-            rank, what = key.data
-            if what == "guardian":
-                self._forget(self._guarded.guardian)
+        for news, rank in self._wires.wait(timeout):
+            if news is News.GUARDIAN:
+                self._wires.watch_guardian(-1)
                 self._guarded.renew(self._board.note)
-                self._watch_guardian()
-            elif what == "exit" and not rank.exited:
+                self._wires.watch_guardian(self._guarded.guardian)
+            elif news is News.EXIT:
                 self._news(rank, rank.process)
-            elif what == "job" and rank.listening:
+            else:
                 self._listen(rank)
-        self._take_commands()
+        self._wires.do_what_was_posted()
         self._keep_deadlines()
         self._settle()
 
@@ -213,6 +173,7 @@ class Supervisor:
         if rank.handed_over or process.identity is None:
             return
         rank.handed_over = True
+        self._board.see(rank)
         self._guarded.add(process.identity)
         if self._board.state is RunState.STOPPING:
             rank.send(signal.SIGKILL)
@@ -244,10 +205,7 @@ class Supervisor:
 
     def _exited(self, rank: Rank, process: RankProcess, code: int | None, why: str) -> None:
         """A process is gone, or nothing more can be known of it (``code`` is None then)."""
-        self._forget(process.fileno())
-        if rank.listening and process.job is not None:
-            self._forget(process.job)
-            rank.listening = False
+        self._wires.forget(rank, process)
         rank.exited = True
         rank.exitcode = 0 if rank.state is RankState.SUCCEEDED and code is None else code
         process.close()
@@ -257,24 +215,23 @@ class Supervisor:
 
     def _listen(self, rank: Rank) -> None:
         """Take in what a rank says."""
-        if not rank.listening or rank.process is None or rank.process.job is None:
-            return
-        job = rank.process.job
-        while rank.listening:
-            job.setblocking(False)
-            try:
-                message = rank.inbox.read(job)
-            except (OSError, ValueError):  # it is gone, or what arrived is not a message
-                self._forget(job)
-                rank.listening = False
-                return
-            finally:
-                job.settimeout(_PATIENCE)
-            if message is None:
-                return
-            self.ends.hear(rank, rank.process, *message)
+        for kind, body in self._wires.hear(rank):
+            assert rank.process is not None
+            self.ends.hear(rank, rank.process, kind, body)
 
     # ---------------------------------------------------------------- stopping
+
+    def _stop(self, ladder: Callable[[float], Ladder], why: str) -> None:
+        """Somebody asked for it."""
+        if self._board.stage < Stage.FINISHED:
+            self._begin_stop(ladder, why)
+        else:
+            self._lingers = False
+            self._stopping.hurry(ladder(time.monotonic()))
+            self._climb()
+
+    def _linger_no_more(self) -> None:
+        self._lingers = False
 
     def _on_failure(self) -> None:
         if self._board.state in (RunState.STARTING, RunState.RUNNING):
@@ -347,21 +304,7 @@ class Supervisor:
             self._stopping.hurry(Ladder(signal.SIGINT, now, now, now + TERM_GRACE))
         self._climb()
 
-    def _take_commands(self) -> None:
-        while self._commands:
-            command = self._commands.popleft()
-            if self._board.stage < Stage.FINISHED:
-                self._begin_stop(command.ladder, command.why)
-            else:
-                self._lingers = False
-                self._stopping.hurry(command.ladder(time.monotonic()))
-                self._climb()
-
     # ---------------------------------------------------------------- the end
-
-    def _forget(self, fileobj: Any) -> None:
-        with contextlib.suppress(KeyError, ValueError):
-            self._selector.unregister(fileobj)
 
     def _give_up(self, why: str) -> None:
         for rank in self._ranks:
@@ -385,13 +328,8 @@ class Supervisor:
         if self._board.stage < Stage.FINISHED and self._board.state is not RunState.CREATED:
             self._board.headline = self._last_words(left)
             self._finish(RunState.FAILED if self._board.failures else RunState.STOPPED)
-        self._selector.close()
+        self._wires.close()
         self._guarded.release()
-        with self._wakes:
-            if self._wake_write >= 0:
-                os.close(self._wake_read)
-                os.close(self._wake_write)
-            self._wake_read = self._wake_write = -1
         self._board.reach(Stage.CLOSED)
 
     def _last_words(self, left: Sequence[reap.Process]) -> str:
