@@ -55,7 +55,8 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="do each once, to see that it still works")
     parser.add_argument("--write", type=Path, help=f"the page to write (default: {PAGE.relative_to(HERE.parents[1])})")
     asked = parser.parse_args()
-    compileall.compile_dir(HERE.parents[1] / "nbproc", quiet=2)  # as an installation does; not each new process
+    for folder in (HERE.parents[1] / "nbproc", HERE):  # as an installation, or the first import, does; not each process
+        compileall.compile_dir(folder, quiet=2)
     chosen = {name: ALL[name] for name in (asked.names or ALL)}
     page = asked.write or (None if asked.quick or asked.names else PAGE)
     text, failed = [], []
