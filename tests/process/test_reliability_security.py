@@ -102,29 +102,30 @@ def listening(pids: set[int]) -> list[tuple[str, int]]:
 
 @pytest.mark.parametrize("state", ["asleep", "with DataLoader workers"])
 def test_nothing_listens_on_the_network(state: str, tmp_path: Path) -> None:
-    context = nbproc.start_processes("net", states.enter, (state, str(tmp_path)), nprocs=2, grace=0.3)
-    told = states.told(tmp_path, 2)
-    server, guardian = client.current().pid, warden.current().pid
-    assert server is not None
-    assert guardian is not None
-    assert listening({*told.pids, server, guardian, os.getpid()}) == []
-    context.close()
+    before = listening({os.getpid()})  # what runs the tests may listen itself
+    with nbproc.start_processes("net", states.enter, (state, str(tmp_path)), nprocs=2, grace=0.3):
+        told = states.told(tmp_path, 2)
+        server, guardian = client.current().pid, warden.current().pid
+        assert server is not None
+        assert guardian is not None
+        assert listening({*told.pids, server, guardian}) == []
+        assert listening({os.getpid()}) == before
 
 
 def test_only_torch_listens_where_a_process_group_is(tmp_path: Path) -> None:
     """Its store at the port that was kept for it (on every interface: torch cannot be told otherwise), and gloo."""
-    context = nbproc.start_processes("net", states.enter, ("in a barrier", str(tmp_path)), nprocs=2, grace=0.3)
-    told = states.told(tmp_path, 2)
-    server, guardian = client.current().pid, warden.current().pid
-    assert server is not None
-    assert guardian is not None
-    first, second = (listening({told[rank]["pid"]}) for rank in ("0", "1"))
-    others = listening({server, guardian, os.getpid()})
-    context.close()
-    assert int(told["0"]["port"]) in [port for _, port in first]
-    assert len(first) == 2
-    assert len(second) == 1
-    assert others == []
+    before = listening({os.getpid()})
+    with nbproc.start_processes("net", states.enter, ("in a barrier", str(tmp_path)), nprocs=2, grace=0.3):
+        told = states.told(tmp_path, 2)
+        server, guardian = client.current().pid, warden.current().pid
+        assert server is not None
+        assert guardian is not None
+        first, second = (listening({told[rank]["pid"]}) for rank in ("0", "1"))
+        assert int(told["0"]["port"]) in [port for _, port in first]
+        assert len(first) == 2
+        assert len(second) == 1
+        assert listening({server, guardian}) == []
+        assert listening({os.getpid()}) == before
 
 
 def test_a_foreign_user_finds_no_socket_to_connect_to(tmp_path: Path) -> None:
