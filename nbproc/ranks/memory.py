@@ -1,7 +1,8 @@
-"""Memory that several processes read and each may write for itself: one file, mapped privately.
+"""Memory that several processes read and each may write for itself: unnamed files, mapped privately.
 
-A writer puts its pieces into one `Layout`, then into one unnamed file (`nbproc.ranks.platform.memfd`). Readers map the
-file with MAP_PRIVATE: they share the pages until they write to them, and what one writes no other sees.
+A writer puts its pieces into one `Layout`, then into files (`nbproc.ranks.platform.memfd`): one, or where it is worth it
+one for each core, since the system lets only one thread at a time write to a file. Readers map the files with
+MAP_PRIVATE, one behind the other: they share the pages until they write to them, and what one writes no other sees.
 """
 
 from __future__ import annotations
@@ -12,16 +13,20 @@ import mmap
 import os
 import sys
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from nbproc.ranks import platform
+from nbproc.ranks import platform, threads
 
 ALIGNMENT = 64
 """Every piece starts at a multiple of this, as vector instructions and torch's own allocator have it."""
-_MOST_AT_ONCE = 64 << 20
-"""Bytes of one write call: less than the system's limit, and so much that a thread is worth it."""
+_PART = 64 << 20
+"""Bytes that are worth a file, and a thread that writes it. Also the most of one write call, below the system's limit."""
+_MOST_FILES = 8
+_PAGE = mmap.ALLOCATIONGRANULARITY
+_PROT_NONE, _MAP_FIXED = 0, 0x10
+"""On Linux and on macOS; Python's `mmap` has no names for them."""
 
 Span = tuple[int, int]
 """Position and length, in bytes."""
@@ -67,37 +72,64 @@ class Layout:
             whole[position : position + len(piece)] = piece
         return bytes(whole)
 
-    def write(self, name: str) -> int:
-        """Write all pieces into a new unnamed file and return its descriptor, which is the caller's to close.
+    def write(self, name: str) -> Files:
+        """Write all pieces into new unnamed files, which are the caller's to close.
 
-        Blocks for about 0.3 s a gigabyte. Raises OSError when there is not that much memory, or disk.
+        Blocks for about 0.4 s a gigabyte, divided by the number of cores that are free. Raises OSError when there is
+        not that much memory, or disk.
         """
-        descriptor = platform.memfd(name)
+        count = max(1, min(threads.available(), _MOST_FILES, self.size // _PART))
+        part = -(-self.size // (count * _PAGE)) * _PAGE
+        descriptors: list[int] = []
         try:
-            os.ftruncate(descriptor, max(self.size, 1))
-            _write_all(descriptor, self.pieces)
+            for start in range(0, max(self.size, 1), max(part, 1)):
+                descriptors.append(platform.memfd(name))
+                os.ftruncate(descriptors[-1], max(min(part, self.size - start), 1))
+            files = Files(tuple(descriptors), part)
+            if count == 1:
+                self._write_file(files, 0)
+            else:
+                with ThreadPoolExecutor(count, "nbproc-write") as pool:
+                    list(pool.map(lambda index: self._write_file(files, index), range(len(descriptors))))
         except BaseException:
-            os.close(descriptor)
+            for descriptor in descriptors:
+                os.close(descriptor)
             raise
-        return descriptor
+        return files
+
+    def _write_file(self, files: Files, index: int) -> None:
+        begin, end = index * files.part, (index + 1) * files.part
+        for position, piece in self.pieces:
+            first, last = max(position, begin), min(position + len(piece), end)
+            if first < last:
+                _write(files.descriptors[index], first - begin, memoryview(piece)[first - position : last - position])
 
 
-def _write_all(descriptor: int, pieces: Iterable[tuple[int, bytes | memoryview]]) -> None:
-    large: list[tuple[int, memoryview]] = []
-    for position, piece in pieces:
-        view = memoryview(piece)
-        if view.nbytes <= _MOST_AT_ONCE:
-            _write_piece(descriptor, position, view)
-        else:
-            large += [(position + at, view[at : at + _MOST_AT_ONCE]) for at in range(0, view.nbytes, _MOST_AT_ONCE)]
-    if large:
-        with ThreadPoolExecutor(min(4, os.cpu_count() or 1), "nbproc-write") as pool:
-            list(pool.map(lambda item: _write_piece(descriptor, *item), large))
+@dataclass(frozen=True)
+class Files:
+    """Where the contents of a `Layout` lie: ``part`` bytes (whole pages) in each file, the rest in the last."""
+
+    descriptors: tuple[int, ...]
+    part: int
+
+    def extents(self, start: int, length: int) -> Iterator[tuple[int, int, int]]:
+        """Yield where a part of the contents lies: descriptor, position in that file, length."""
+        end = start + length
+        while start < end:
+            index, position = divmod(start, self.part)
+            size = min(end - start, self.part - position)
+            yield self.descriptors[index], position, size
+            start += size
+
+    def close(self) -> None:
+        """Close the descriptors; what is mapped stays."""
+        for descriptor in self.descriptors:
+            os.close(descriptor)
 
 
-def _write_piece(descriptor: int, position: int, view: memoryview) -> None:
+def _write(descriptor: int, position: int, view: memoryview) -> None:
     while view.nbytes:
-        written = os.pwrite(descriptor, view, position)
+        written = os.pwrite(descriptor, view[:_PART], position)
         position, view = position + written, view[written:]
 
 
@@ -110,38 +142,55 @@ def _system() -> ctypes.CDLL:
     return system
 
 
-def _map(descriptor: int, position: int, length: int) -> memoryview:
-    """Map a part of a file privately, without holding a descriptor: there may be thousands of results in a notebook.
-
-    Python's own mmap holds a copy of the descriptor up to Python 3.12, so there the system is called directly.
-    """
-    protection = mmap.PROT_READ | mmap.PROT_WRITE
-    if sys.version_info >= (3, 13):
-        flags = mmap.MAP_PRIVATE
-        return memoryview(mmap.mmap(descriptor, length, flags, protection, offset=position, trackfd=False))
-    system = _system()
-    address = system.mmap(None, length, protection, mmap.MAP_PRIVATE, descriptor, position)
-    if address == ctypes.c_void_p(-1).value:
+def _mmap(address: int | None, length: int, protection: int, flags: int, descriptor: int, position: int) -> int:
+    mapped = _system().mmap(address, length, protection, flags, descriptor, position)
+    if mapped == ctypes.c_void_p(-1).value:
         error = ctypes.get_errno()
         raise OSError(error, os.strerror(error))
+    return int(mapped)
+
+
+def _owned(address: int, length: int) -> memoryview:
+    """Return memory that was mapped, which is given back with its last view."""
     memory = (ctypes.c_ubyte * length).from_address(address)
-    weakref.finalize(memory, system.munmap, address, length).atexit = False
+    weakref.finalize(memory, _system().munmap, address, length).atexit = False
     return memoryview(memory).cast("B")
 
 
-class Mapping:
-    """The wanted spans of a file, mapped privately; the memory lives as long as a view of it does."""
+def _map(files: Files, start: int, length: int) -> memoryview:
+    """Map a part of the contents privately, without holding a descriptor: a notebook may have thousands of results.
 
-    def __init__(self, descriptor: int, spans: Sequence[Span]) -> None:
-        """Map all that lies between the first and the last span. The descriptor may be closed afterwards."""
+    Python's own mmap holds a copy of the descriptor up to Python 3.12, and cannot put one file behind another. There
+    the system is called directly.
+    """
+    protection = mmap.PROT_READ | mmap.PROT_WRITE
+    extents = list(files.extents(start, length))
+    if len(extents) == 1:
+        [(descriptor, position, _)] = extents
+        if sys.version_info >= (3, 13):
+            flags = mmap.MAP_PRIVATE
+            return memoryview(mmap.mmap(descriptor, length, flags, protection, offset=position, trackfd=False))
+        return _owned(_mmap(None, length, protection, mmap.MAP_PRIVATE, descriptor, position), length)
+    address = _mmap(None, length, _PROT_NONE, mmap.MAP_PRIVATE | mmap.MAP_ANON, -1, 0)
+    memory = _owned(address, length)
+    for descriptor, position, size in extents:
+        _mmap(address, size, protection, mmap.MAP_PRIVATE | _MAP_FIXED, descriptor, position)
+        address += size
+    return memory
+
+
+class Mapping:
+    """The wanted spans of some contents, mapped privately; the memory lives as long as a view of it does."""
+
+    def __init__(self, files: Files, spans: Sequence[Span]) -> None:
+        """Map all that lies between the first and the last span. The files may be closed afterwards."""
         used = [span for span in spans if span[1]]
         self._start = self._stop = 0
         self._memory: memoryview = memoryview(b"")
         if used:
-            page = mmap.ALLOCATIONGRANULARITY
-            self._start = min(position for position, _ in used) // page * page
+            self._start = min(position for position, _ in used) // _PAGE * _PAGE
             self._stop = max(position + length for position, length in used)
-            self._memory = _map(descriptor, self._start, self._stop - self._start)
+            self._memory = _map(files, self._start, self._stop - self._start)
 
     def view(self, span: Span) -> memoryview:
         """Return one span's memory, writable; nobody else sees what is written."""

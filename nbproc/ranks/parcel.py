@@ -1,7 +1,7 @@
 """One message with memory and descriptors beside it: laid out, sent and received over a Unix stream socket.
 
     header | table | contents                      small: everything in the message
-    header | table, and a file descriptor          large: contents (and a long table) in a file, shared by all ranks
+    header | table, and descriptors of files       large: contents (and a long table) in files, shared by all ranks
 
 The table says where in the contents the pickle and the buffers lie; any other descriptors follow the message.
 """
@@ -18,15 +18,16 @@ from typing import Any
 
 from nbproc.ranks import memory
 from nbproc.ranks.descriptors import receive_descriptors, send_descriptors
-from nbproc.ranks.memory import Layout, Mapping, Span
+from nbproc.ranks.memory import Files, Layout, Mapping, Span
 
 INLINE = 32 << 10
 """Bytes that travel in the message. Less than any socket's buffer, so that sending them does not block."""
 _LARGE = 64 << 10
 """From this size on the pickler hands over a bytes object as it is. Smaller pieces are joined."""
-_HEADER = struct.Struct("<4sBHIQQ")
+_HEADER = struct.Struct("<4sB?HIQQQ")
+"""Magic, number of files, whether the table is in them, number of descriptors (theirs first), size of the table, size of
+a file, position of the table, size of what is inline."""
 _MAGIC = b"nbp1"
-_FILE, _TABLE_IN_FILE = 1, 2
 
 
 @dataclass(frozen=True)
@@ -41,11 +42,11 @@ class Contents:
 
 @dataclass(frozen=True)
 class Parcel:
-    """A message ready to be sent, to any number of receivers. ``file`` is the descriptor of the file, or None."""
+    """A message ready to be sent, to any number of receivers. ``files``, if any, are shared by all of one `lay_out`."""
 
     message: bytes
     descriptors: tuple[int, ...]
-    file: int | None = None
+    files: Files | None = None
 
 
 @dataclass(frozen=True)
@@ -63,9 +64,9 @@ class Opened:
 
 
 def lay_out(contents: Sequence[Contents], name: str) -> list[Parcel]:
-    """Make the messages. What is large goes into one file, named ``name``, the same memory once.
+    """Make the messages. What is large goes into files named ``name``, the same memory once.
 
-    The caller closes the file when all messages were sent. Raises OSError if there is not enough memory.
+    The caller closes the files when all messages were sent. Raises OSError if there is not enough memory.
     """
     layout = Layout()
     tables = []
@@ -74,24 +75,23 @@ def lay_out(contents: Sequence[Contents], name: str) -> list[Parcel]:
         buffers = [layout.add(buffer) for buffer in one.buffers]
         tables.append(pickle.dumps((one.note, pieces, buffers), protocol=5))
     if len(contents) == 1 and layout.size + len(tables[0]) <= INLINE:
-        inline = layout.inline()
-        return [_parcel(0, contents[0], tables[0], 0, inline, None)]
+        return [_parcel(contents[0], tables[0], inline=layout.inline())]
     if all(_inline_size(one) + len(table) <= INLINE for one, table in zip(contents, tables, strict=True)):
         return [parcel for one in contents for parcel in lay_out([one], name)]
     spans = [layout.add(table) if len(table) > INLINE else None for table in tables]
-    file = layout.write(name)
-    return [
-        _parcel(_FILE, one, table, 0, b"", file)
-        if span is None
-        else _parcel(_FILE | _TABLE_IN_FILE, one, table, span[0], b"", file)
-        for one, table, span in zip(contents, tables, spans, strict=True)
-    ]
+    files = layout.write(name)
+    return [_parcel(one, table, files, span) for one, table, span in zip(contents, tables, spans, strict=True)]
 
 
-def _parcel(flags: int, one: Contents, table: bytes, position: int, inline: bytes, file: int | None) -> Parcel:
-    descriptors = (*([] if file is None else [file]), *one.descriptors)
-    header = _HEADER.pack(_MAGIC, flags, len(descriptors), len(table), position, len(inline))
-    return Parcel(header + (b"" if flags & _TABLE_IN_FILE else table) + inline, descriptors, file)
+def _parcel(
+    one: Contents, table: bytes, files: Files | None = None, span: Span | None = None, inline: bytes = b""
+) -> Parcel:
+    """Make a message. ``span`` is where its table lies in the files, None if that is in the message."""
+    descriptors = (*(files.descriptors if files else ()), *one.descriptors)
+    count, part = (len(files.descriptors), files.part) if files else (0, 0)
+    position = span[0] if span else 0
+    header = _HEADER.pack(_MAGIC, count, span is not None, len(descriptors), len(table), part, position, len(inline))
+    return Parcel(header + (b"" if span else table) + inline, descriptors, files)
 
 
 def _inline_size(one: Contents) -> int:
@@ -127,18 +127,21 @@ def receive(sock: socket.socket) -> Opened:
 
     Raises EOFError if the sender is gone, and OSError if memory or descriptors are short.
     """
-    magic, flags, count, table_size, position, inline_size = _HEADER.unpack(_read(sock, _HEADER.size))
+    magic, files_count, table_in_files, count, table_size, part, position, inline_size = _HEADER.unpack(
+        _read(sock, _HEADER.size)
+    )
     if magic != _MAGIC:
         raise EOFError("what arrived is not a message of nbproc")
-    table = b"" if flags & _TABLE_IN_FILE else bytes(_read(sock, table_size))
+    table = b"" if table_in_files else bytes(_read(sock, table_size))
     inline = _read(sock, inline_size)
     descriptors = receive_descriptors(sock, count)
-    file = descriptors.pop(0) if flags & _FILE else None
+    files = Files(tuple(descriptors[:files_count]), part)
+    del descriptors[:files_count]
     try:
-        if file is not None and flags & _TABLE_IN_FILE:
-            table = bytes(Mapping(file, [(position, table_size)]).view((position, table_size)))
+        if table_in_files:
+            table = bytes(Mapping(files, [(position, table_size)]).view((position, table_size)))
         note, pieces, buffers = pickle.loads(table)
-        view = _slicer(inline) if file is None else Mapping(file, [*pieces, *buffers]).view
+        view = Mapping(files, [*pieces, *buffers]).view if files_count else _slicer(inline)
         size = sum(length for _, length in [*pieces, *buffers])
         return Opened(note, PieceReader([view(p) for p in pieces]), [view(b) for b in buffers], descriptors, size)
     except BaseException:
@@ -146,8 +149,7 @@ def receive(sock: socket.socket) -> Opened:
             os.close(descriptor)
         raise
     finally:
-        if file is not None:
-            os.close(file)
+        files.close()
 
 
 def _slicer(whole: bytearray) -> Callable[[Span], memoryview]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 import socket
 import threading
@@ -35,8 +34,8 @@ class Packed:
 
     def close(self) -> None:
         """Close the descriptors that were held for sending."""
-        if self.parcel.file is not None:
-            os.close(self.parcel.file)
+        if self.parcel.files is not None:
+            self.parcel.files.close()
         self.outgoing.close()
 
 

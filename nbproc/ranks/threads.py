@@ -27,7 +27,7 @@ def set_counts(environment: Mapping[str, str], *, forked: bool) -> None:
     In a forked copy of the caller, whose threads did not come along, OpenMP's are only ever made fewer: GNU OpenMP
     waits for ever for the threads of a pool that was there before the fork.
     """
-    count = _number(environment, "OMP_NUM_THREADS") or _available()
+    count = _number(environment, "OMP_NUM_THREADS") or available()
     torch: Any = sys.modules.get("torch")
     if torch is not None:
         now = torch.get_num_threads()
@@ -42,7 +42,8 @@ def _number(environment: Mapping[str, str], name: str) -> int | None:
     return int(text) if text.isdigit() and int(text) > 0 else None
 
 
-def _available() -> int:
+def available() -> int:
+    """Return how many cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

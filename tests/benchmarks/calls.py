@@ -153,13 +153,13 @@ tell([results, used, left])
 
 def b6(quick: bool) -> list[Table]:
     """Four ranks that return tensors, together a gigabyte, read in the caller."""
-    size, times = (5 << 20, 2) if quick else (256 << 20, 4)
+    size, times = (5 << 20, 2) if quick else (256 << 20, 9)
     code = """
 def read(values):
     assert [float(values[i][-1]) for i in range(4)] == [0.0, 1.0, 2.0, 3.0]
 """
     code_ours = "import torch; ours(hello); time.sleep(1); ours(hello)\ntell(timed(lambda: read(ours(large, A[0]).return_values), A[1], 0.3))"
-    code_torch = "tell(timed(lambda: read(torchs('fork', large, A[0]).return_values), A[1]))"
+    code_torch = "tell(timed(lambda: read(torchs('fork', large, A[0]).return_values), A[1], 0.3))"
     code_raw = """
 data = bytearray(b"1") * A[0]
 def writers():
@@ -174,6 +174,7 @@ def writers():
     took = time.perf_counter() - began
     for _ in range(4): os.wait()
     os.close(read), os.close(write)
+    time.sleep(0.3)
     return 1000 * took
 tell([writers() for _ in range(A[1])])
 """

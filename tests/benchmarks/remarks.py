@@ -49,20 +49,22 @@ does; where Python may not write what it compiles, it takes 65 ms more. The cell
 the server's import of torch, a second and a half of CPU time on a core of its own where there is one.
 """,
     "B5": """
-Of the CPU time of a launch all but 5 ms is the system's write of the value into a memory file, 0.37 s a gigabyte, of which
-the copy is a tenth and the taking of fresh pages of 4 kB the rest. That is the limit as long as the value has to be
-copied once; the row of `os.write` is the same on one thread, two threads share it here. Large pages for such files
-would be cheaper; they are off on most systems (`shmem_enabled`), and cannot be asked for then. The ranks map the file:
-0.3 ms. A DataFrame costs each rank the import of pandas, 0.3 to 0.5 s of CPU time: `NBPROC_PRELOAD` takes it out.
+Of the CPU time of a launch all but 5 ms is the system's write of the value into memory files, 0.37 s a gigabyte, of which
+the copy is a tenth and the taking of fresh pages of 4 kB the rest. The system lets one thread at a time write to a file,
+so the value is spread over as many files as there are cores, up to eight, which ranks map one behind the other: here two
+threads halve the time that the row of `os.write` takes. Large pages for such files would be cheaper still; they are off
+on most systems (`shmem_enabled`), and cannot be asked for then. The ranks map the files: 0.3 ms. A DataFrame costs each
+rank the import of pandas, 0.3 to 0.5 s of CPU time: `NBPROC_PRELOAD` takes it out.
 
 A second launch with the unchanged tensor: comparing it with what was sent last time would cost a tenth of sending it
 (0.05 s a gigabyte). It is not done: the file would have to be kept between runs, and memory is given back when a run
 ends. A tensor that is to be used often is sent without any copy after `tensor.share_memory_()`.
 """,
     "B6": """
-The same writing, by four ranks at once; reading maps it. The row of `os.write` is four processes that do only that: the
-limit, as in B5. Ours also makes the tensors (0.4 s of CPU time in all) and gives the memory back; where others use the
-cores it may come out ahead, because each rank writes with two threads and so gets a larger share.
+The same writing, by four ranks at once, which keeps all cores busy; reading maps it. The row of `os.write` is four
+processes that do only that: the limit. Ours and torch's also make the tensors (0.2 s, page by page) and give the memory
+back. On a virtual machine memory that was free for a while may have to be fetched from the host again, which shows as runs
+that take several times as long; the median is not theirs as long as they are few.
 """,
     "B7": """
 A rank that was not there before costs a fork in the server (2 ms of CPU time), 4 ms of its own until it runs, 0.4 ms in the

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import nbproc
+from nbproc.ranks import memory
 
 COUNT = 1 << 17
 """Elements: so many bytes that they do not travel in the message."""
@@ -160,3 +161,18 @@ def test_memory_is_given_back(tmp_path: Path) -> None:
     assert len(maps()) > len(before)  # the result lies in memory that came from the rank
     del kept, results
     assert maps() == before
+
+
+def test_what_is_so_large_that_several_cores_write_it_is_whole() -> None:
+    count = 5 * memory._PART // 2 // 8  # two files and a half, where there are as many cores
+    sent = torch.arange(count)
+
+    def add_one(rank: int, value: torch.Tensor) -> torch.Tensor:
+        value += 1
+        return value
+
+    context = nbproc.start_processes("large", add_one, {i: (i, sent) for i in range(2)})
+    values = context.result().return_values
+    for value in (values[0], values[1]):
+        assert torch.equal(value, torch.arange(1, count + 1))
+    assert torch.equal(sent, torch.arange(count))

@@ -4,6 +4,7 @@ import gc
 import os
 import socket
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nbproc.errors import PayloadError
-from nbproc.ranks import memory, parcel, payload, platform
+from nbproc.ranks import memory, parcel, payload, platform, threads
 
 
 @pytest.fixture(params=["", "1"], ids=["linux", "portable"])
@@ -24,9 +25,9 @@ def test_what_is_mapped_is_private_and_shared_until_written(way: str) -> None:
     layout = memory.Layout()
     data = bytearray(b"a" * 10_000)
     first, second = layout.add(memoryview(data)), layout.add(b"b" * 5)
-    file = layout.write("test")
-    one, two = memory.Mapping(file, [first, second]), memory.Mapping(file, [second])
-    os.close(file)
+    files = layout.write("test")
+    one, two = memory.Mapping(files, [first, second]), memory.Mapping(files, [second])
+    files.close()
     one.view(second)[0] = ord("x")
     assert bytes(one.view(second)) == b"xbbbb"
     assert bytes(two.view(second)) == b"bbbbb"
@@ -53,29 +54,79 @@ def test_parts_of_one_read_only_memory_are_kept_apart(numpy: bool, monkeypatch: 
     layout = memory.Layout()
     spans = [layout.add(whole[:100]), layout.add(whole[100:])]
     assert spans[0] != spans[1]
-    file = layout.write("test")
-    mapping = memory.Mapping(file, spans)
-    os.close(file)
+    files = layout.write("test")
+    mapping = memory.Mapping(files, spans)
+    files.close()
     assert bytes(mapping.view(spans[1])) == bytes(range(100, 200))
 
 
 def test_more_than_one_write_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "_MOST_AT_ONCE", 1000)
+    monkeypatch.setattr(memory, "_PART", 1000)
+    monkeypatch.setattr(memory, "_MOST_FILES", 1)
     data = os.urandom(10_500)
     layout = memory.Layout()
     span = layout.add(data)
-    file = layout.write("test")
-    assert bytes(memory.Mapping(file, [span]).view(span)) == data
-    os.close(file)
+    files = layout.write("test")
+    assert len(files.descriptors) == 1
+    assert bytes(memory.Mapping(files, [span]).view(span)) == data
+    files.close()
+
+
+PAGE = memory._PAGE
+SIZES = [1, 100, PAGE - 64, PAGE, PAGE + 1, 3 * PAGE, 10 * PAGE + 17]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.sampled_from(SIZES), min_size=1, max_size=8), st.integers(1, 5), st.data())
+def test_what_lies_in_several_files_is_one_memory(sizes: list[int], cores: int, data: st.DataObject) -> None:
+    some = data.draw(st.sets(st.integers(0, len(sizes) - 1), min_size=1))
+    contents = [os.urandom(size) for size in sizes]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(memory, "_PART", 2 * PAGE)
+        patch.setattr(threads, "available", lambda: cores)
+        layout = memory.Layout()
+        spans = [layout.add(one) for one in contents]
+        files = layout.write("test")
+    assert (len(files.descriptors) > 1) == (cores > 1 and layout.size >= 4 * PAGE)
+    one, other = (memory.Mapping(files, [spans[i] for i in some]) for _ in range(2))
+    files.close()
+    for i in some:
+        view = one.view(spans[i])
+        assert view == contents[i]
+        view[-1] ^= 1
+        assert other.view(spans[i]) == contents[i]
+        assert view[:-1] == contents[i][:-1]
+
+
+def test_cores_write_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each to a file of its own: the system lets one thread write to a file."""
+    monkeypatch.setattr(memory, "_PART", PAGE)
+    monkeypatch.setattr(threads, "available", lambda: 3)
+    together = threading.Barrier(3, timeout=30)
+    write, seen = os.pwrite, set()
+
+    def pwrite(descriptor: int, view: memoryview, position: int) -> int:
+        seen.add(descriptor)
+        if position == 0:
+            together.wait()
+        return write(descriptor, view, position)
+
+    monkeypatch.setattr(os, "pwrite", pwrite)
+    layout = memory.Layout()
+    layout.add(bytes(30 * PAGE))
+    files = layout.write("test")
+    files.close()
+    assert seen == set(files.descriptors)
+    assert len(seen) == 3
 
 
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="is for Linux")
 def test_memory_is_given_back_with_its_last_view() -> None:
     layout = memory.Layout()
     span = layout.add(b"x" * 1_000_000)
-    file = layout.write("given-back")
-    mapping = memory.Mapping(file, [span])
-    os.close(file)
+    files = layout.write("given-back")
+    mapping = memory.Mapping(files, [span])
+    files.close()
     view = mapping.view(span)[5:]
     del mapping
     gc.collect()
@@ -89,17 +140,20 @@ def test_memory_is_given_back_with_its_last_view() -> None:
 def test_a_file_that_cannot_be_mapped_is_an_error() -> None:
     read, write = os.pipe()
     with pytest.raises(OSError, match=r"."):
-        memory.Mapping(read, [(0, 10)])
+        memory.Mapping(memory.Files((read,), 1 << 20), [(0, 10)])
     os.close(read)
     os.close(write)
 
 
-def test_not_enough_memory_is_a_payload_error(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("cores", [1, 4])
+def test_not_enough_memory_is_a_payload_error(cores: int, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(descriptor: int, data: object, position: int) -> int:
         raise OSError(28, "No space left on device")
 
     packed = payload.Packer().pack({"x": b"x" * 1_000_000})
     before = len(os.listdir("/proc/self/fd"))
+    monkeypatch.setattr(memory, "_PART", PAGE)
+    monkeypatch.setattr(threads, "available", lambda: cores)
     monkeypatch.setattr(os, "pwrite", full)
     with pytest.raises(PayloadError, match=r"1\.0 MB for the ranks do not fit .*No space left"):
         payload.store([packed])
@@ -144,8 +198,8 @@ def test_a_long_table_lies_in_the_file() -> None:
     with left, right:
         parcel.send(left, one)
         opened = parcel.receive(right)
-    assert one.file is not None
-    os.close(one.file)
+    assert one.files is not None
+    one.files.close()
     assert opened.note == "note"
     assert opened.pickle.read() == b"head"
     assert [bytes(view) for view in opened.buffers] == [bytes(view) for view in buffers]
