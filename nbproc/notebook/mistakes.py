@@ -11,18 +11,18 @@ from nbproc.failures.places import is_library, package_of
 __all__ = ["register"]
 
 _TOLD = "_told"
+_explained = SpawnError._render_traceback_
 
 
 def register(shell: Any) -> None:
     """Have this shell show every `NbprocError` so, and a `SpawnError` with colours only where there are some."""
-    explained = SpawnError._render_traceback_
 
     def explain(error: SpawnError) -> list[str]:
         from nbproc.notebook.running import has_colors
 
         if not has_colors(shell):
             error.colored = ""
-        return explained(error)
+        return _explained(error)
 
     SpawnError._render_traceback_ = explain  # type: ignore[assignment]  # IPython's protocol
     NbprocError._render_traceback_ = lambda error: _render(error, shell)  # type: ignore[attr-defined]
