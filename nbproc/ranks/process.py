@@ -113,8 +113,10 @@ class Forked(RankProcess):
 
     def close(self) -> None:
         """Close the status pipe and the job socket."""
-        _close(self._status)
-        self._status = -1
+        # The number is forgotten first: a process that is forked at this moment closes those that are known, and this
+        # one may be another's by then.
+        status, self._status = self._status, -1
+        _close(status)
         if self.job is not None:
             self.job.close()
 
@@ -168,8 +170,8 @@ class Child(RankProcess):
 
     def close(self) -> None:
         """Close the descriptor and the job socket."""
-        _close(self._fd)
-        self._fd = -1
+        fd, self._fd = self._fd, -1  # as in `Forked.close`
+        _close(fd)
         if self.job is not None:
             self.job.close()
 

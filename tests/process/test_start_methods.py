@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import subprocess
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import jobs
@@ -16,7 +17,7 @@ import pytest
 
 import nbproc
 import nbproc.multiprocessing
-from nbproc.ranks import client
+from nbproc.ranks import client, process
 
 METHODS = ("forkserver", "spawn", "fork")
 method = pytest.mark.parametrize("start_method", METHODS)
@@ -134,3 +135,39 @@ def test_private_names_that_are_used_are_still_there() -> None:
     assert callable(multiprocessing.get_context("fork").Process(target=abs)._bootstrap)  # type: ignore[attr-defined]
     assert subprocess._args_from_interpreter_flags() is not None  # type: ignore[attr-defined]
     assert client.interpreter()[1:] == subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("portable", ["", "1"], ids=["linux", "portable"])
+@pytest.mark.parametrize("make", [lambda: process.forked(lambda sock: 0), process.Forked], ids=["fork", "forkserver"])
+def test_a_copy_of_this_process_closes_no_descriptor_that_has_a_number_of_a_rank_anew(
+    make: Callable[[], process.RankProcess], portable: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that is forked while another thread lets go of a rank, whose number has been given away meanwhile."""
+    monkeypatch.setenv("NBPROC_PORTABLE", portable)
+    rank = make()
+    number, codes, close = rank.fileno(), [], os.close
+
+    def close_and_fork(descriptor: int) -> None:
+        close(descriptor)
+        if descriptor != number or codes:
+            return
+        pipe = os.pipe()
+        assert number in pipe
+        pid = os.fork()
+        if pid == 0:
+            try:
+                os.fstat(number)
+                os._exit(0)
+            finally:
+                os._exit(1)
+        codes.append(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+        for one in pipe:
+            close(one)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "close", close_and_fork)
+        rank.close()
+    if isinstance(rank, process.Child):
+        assert rank.identity is not None
+        os.waitpid(rank.identity.pid, 0)
+    assert codes == [0]
