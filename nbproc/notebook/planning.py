@@ -24,6 +24,7 @@ from nbproc.needs import torch_module
 from nbproc.notebook import cell as cells
 from nbproc.notebook.options import Options
 from nbproc.plan import Plan, flat_logs, make_plan
+from nbproc.ranks import threads
 
 _PYTHONS = ("python", "python3")
 _PROGRAM = re.compile(r"(python\d?|bash|sh|torchrun|\S+\.(py|sh))\s|[.~]?/")
@@ -205,7 +206,7 @@ def count_ranks(wanted: int | str | None) -> int:
     """Return the number of ranks for ``-n``: a number, ``gpu``, ``cpu`` or ``auto``. Imports no torch."""
     if isinstance(wanted, int):
         return wanted
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = threads.available()
     if wanted == "cpu":
         return cores
     gpus = count_gpus()
